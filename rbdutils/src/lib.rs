@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Ceph names, monitor lists and QEMU `rbd:` strings as checked values; RBD images on librbd.
+//!
+//! The text modules ([`monitors`], [`names`], [`qemu`]) are pure: no files, no network, no C library.
+//! The feature `native` adds `cluster` and `images`, blocking calls on librados and librbd.
+//! Nothing here knows libvirt, virtual machines, policies or an async runtime.
+#![forbid(unsafe_op_in_unsafe_fn)]
+
+pub mod monitors;
+pub mod names;
+pub mod qemu;
