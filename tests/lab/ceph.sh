@@ -9,6 +9,12 @@ CEPH_KEY_FILE=$CEPH_DIR/volferry.key
 
 ceph_cmd() { ceph --connect-timeout 20 -c "$CEPH_CONF_FILE" "$@" 9>&-; }
 
+# The same for commands that chat on standard error: heard only when they fail.
+ceph_quiet() {
+  local said
+  said=$(ceph_cmd "$@" 2>&1) || lab_die "ceph $*: $said"
+}
+
 ceph_objectstore() { printf '%s\n' "${VOLFERRY_LAB_OBJECTSTORE:-memstore}"; }
 
 # Two free neighbouring ports below the ephemeral range, not the ones other clusters usually have.
@@ -152,10 +158,10 @@ ceph_create() {
   lab_wait 60 "the OSD to be up" ceph_osd_is_up
   local pool
   for pool in "${CEPH_POOLS[@]}"; do
-    ceph_cmd osd pool create "$pool" 8 8 replicated 2>/dev/null
+    ceph_quiet osd pool create "$pool" 8 8 replicated
     rbd -c "$CEPH_CONF_FILE" pool init "$pool" 9>&-
   done
-  ceph_cmd config set mgr mgr/devicehealth/enable_monitoring false 2>/dev/null
+  ceph_quiet config set mgr mgr/devicehealth/enable_monitoring false --force
   lab_wait 60 "the placement groups to be clean" ceph_pgs_clean
   touch "$CEPH_DIR/created"
 }
@@ -195,6 +201,6 @@ lab_ceph_down() {
 lab_osd_freeze() { kill -STOP "$(lab_pid "$CEPH_DIR/run/osd.0.pid" ceph-osd "$CEPH_CONF_FILE")"; }
 lab_osd_thaw() {
   kill -CONT "$(lab_pid "$CEPH_DIR/run/osd.0.pid" ceph-osd "$CEPH_CONF_FILE")"
-  ceph_cmd osd down 0 2>/dev/null
+  ceph_quiet osd down 0
   lab_wait 60 "the placement groups to be clean" ceph_pgs_clean
 }
