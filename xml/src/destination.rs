@@ -97,8 +97,8 @@ pub enum EncryptionEngine {
 /// sees, iotune, throttle groups, serial, wwn, vendor, product, boot, blockio, geometry, address
 /// and whatever this crate does not know. Left out, because it belongs to the old volume, to the
 /// running device or to another way of sharing: source with all its children, backing chain,
-/// mirror, credentials and encryption in both places, private data, alias, shareable, transient,
-/// readonly, and comments. Namespace prefixes declared outside the disk are declared on it.
+/// mirror, credentials and encryption in both places, private data, alias, acpi index, shareable,
+/// transient, readonly, and comments. Namespace prefixes declared outside the disk are declared on it.
 ///
 /// libvirt takes only type, driver type and source from it (`virDomainBlockCopy`); the rest is
 /// there so that the element can be shown and compared.

@@ -71,8 +71,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The element as written, from `<disk` to `</disk>`; empty when the disk was read from
-    /// another domain that is longer.
+    /// The element as written, from `<disk` to `</disk>`. `domain` is the one the disk was read
+    /// from; for a domain without such an element the text is empty.
     pub fn element_text<'a>(&self, domain: &'a DomainXml) -> &'a str {
         domain.element_text(self)
     }

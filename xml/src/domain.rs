@@ -58,6 +58,11 @@ impl DomainXml {
         self.uuid.as_deref()
     }
 
+    /// `id=` of the root, which only the XML of a running domain has.
+    pub fn id(&self) -> Option<String> {
+        self.document.attribute_value(self.document.root(), "id")
+    }
+
     /// `<label>` of `<seclabel model='dac'>`: user and group QEMU runs as (`+64055:+64055`).
     pub fn dac_label(&self) -> Option<&str> {
         self.dac_label.as_deref()

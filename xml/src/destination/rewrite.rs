@@ -30,8 +30,9 @@ pub(super) struct Destination<'a> {
 /// Children that describe the old volume or a job on it.
 const OF_THE_OLD_VOLUME: [&str; 5] =
     ["backingStore", "mirror", "auth", "encryption", "privateData"];
-/// Children a fragment for a copy must not have: the running device, and other ways of sharing.
-const OF_THE_RUNNING_DISK: [&str; 4] = ["alias", "shareable", "transient", "readonly"];
+/// Children a fragment for a copy must not have: names and numbers of the running device, and ways
+/// of sharing or protecting the old volume.
+const OF_THE_RUNNING_DISK: [&str; 5] = ["alias", "acpi", "shareable", "transient", "readonly"];
 
 /// The element of `disk`, rewritten for `destination`.
 pub(super) fn rewrite(

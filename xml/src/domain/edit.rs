@@ -1,7 +1,10 @@
 //! Edits of a domain's text. Each one touches the bytes of a single `<disk>`, and its result is
 //! parsed again before it is handed out.
 
+use std::ops::Range;
+
 use super::DomainXml;
+use super::find::list;
 use crate::destination::{
     DestinationEncryption, DestinationFormat, DestinationSource, rewrite_source,
 };
@@ -13,7 +16,7 @@ use crate::splice::Splices;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// No disk has this target.
-    #[error("no disk with target {target:?}; there are: {}", available.join(", "))]
+    #[error("no disk with target {target:?}; there are: {}", list(available))]
     TargetNotFound {
         /// The target asked for.
         target: String,
@@ -122,12 +125,7 @@ impl DomainXml {
     }
 
     /// The edited text must be a domain with the same disks, and the new element must fill `span`.
-    fn check(
-        &self,
-        disk: &Disk,
-        edited: &str,
-        span: std::ops::Range<usize>,
-    ) -> Result<(), EditError> {
+    fn check(&self, disk: &Disk, edited: &str, span: Range<usize>) -> Result<(), EditError> {
         let edited = DomainXml::parse(edited)?;
         let target = disk.target.clone();
         let Some(new_disk) = edited.disks.iter().find(|new| edited.span(new) == span) else {

@@ -7,7 +7,7 @@ use crate::disk::Disk;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindDiskError {
     /// No disk has this target or source.
-    #[error("no disk {reference:?}; there are: {}", available.join(", "))]
+    #[error("no disk {reference:?}; there are: {}", list(available))]
     NotFound {
         /// What was asked for.
         reference: String,
@@ -55,6 +55,11 @@ impl DomainXml {
             }),
         }
     }
+}
+
+/// Names for a message; a domain may have no disks at all.
+pub(super) fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn describe(disk: &Disk) -> String {

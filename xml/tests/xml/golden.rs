@@ -1,13 +1,9 @@
 //! Destinations and repaired configurations, compared with the files in `fixtures/xml/golden`.
-//! `UPDATE_GOLDEN=1 cargo test -p volferry-xml --test golden` writes them anew.
-
-#![allow(missing_docs, clippy::unwrap_used)]
-
-mod support;
+//! `UPDATE_GOLDEN=1 cargo test -p volferry-xml golden` writes them anew.
 
 use std::fs;
 
-use support::{domain, file, fixtures, rbd};
+use crate::support::{domain, file, fixtures, rbd};
 use volferry_xml::{
     DestinationEncryption, DestinationFormat, DestinationSource, EncryptionEngine,
     EncryptionFormat, build_destination, build_encrypted_destination,

@@ -1,7 +1,5 @@
 //! What several test files share: the fixtures and the usual destinations.
 
-#![allow(dead_code, missing_docs, clippy::unwrap_used)]
-
 use std::fs;
 use std::path::PathBuf;
 
