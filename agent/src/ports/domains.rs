@@ -1,0 +1,136 @@
+//! Domains: looking one up, its XML, its disks as libvirt and QEMU see them, its stored definition.
+
+use async_trait::async_trait;
+
+use super::error::PortError;
+use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid};
+
+/// The state of a domain, as far as it decides anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DomainState {
+    /// The guest runs.
+    Running,
+    /// Stopped by somebody's command.
+    Paused,
+    /// Stopped by QEMU on an I/O error.
+    PausedOnIoError,
+    /// Being started or restored.
+    Starting,
+    /// Shutting down.
+    ShuttingDown,
+    /// Not running.
+    ShutOff,
+    /// The guest crashed or QEMU reports a failure.
+    Crashed,
+    /// Anything else.
+    Other,
+}
+
+/// Snapshots and checkpoints libvirt keeps for a domain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshots {
+    /// Names of the snapshots.
+    pub snapshots: Vec<String>,
+    /// Names of the checkpoints, whose bitmaps a copy to raw loses.
+    pub checkpoints: Vec<String>,
+}
+
+/// One look at a domain.
+#[derive(Debug, Clone)]
+pub struct DomainObservation {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: DomainUuid,
+    /// Its state.
+    pub state: DomainState,
+    /// Whether a stored definition exists.
+    pub persistent: bool,
+    /// The live XML of an active domain, else the stored one.
+    pub live_xml: String,
+    /// The stored definition of a persistent domain.
+    pub inactive_xml: Option<String>,
+    /// Snapshots and checkpoints.
+    pub snapshots: Snapshots,
+}
+
+/// A domain in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainSummary {
+    /// Its name.
+    pub name: String,
+    /// Its uuid.
+    pub uuid: DomainUuid,
+    /// Its state.
+    pub state: DomainState,
+}
+
+/// Sizes of a running disk (`virDomainGetBlockInfo`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// What the guest sees.
+    pub capacity: Bytes,
+    /// What the storage holds.
+    pub allocation: Bytes,
+    /// The size of the container.
+    pub physical: Bytes,
+}
+
+/// One device of QEMU's `query-block`: what the guest really uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QemuBlockDevice {
+    /// The device's path, `/machine/peripheral/virtio-disk0/virtio-backend`.
+    pub qdev: String,
+    /// The node at the top.
+    pub node_name: Option<String>,
+    /// The format driver of that node.
+    pub driver: Option<String>,
+    /// File name as QEMU prints it: a path, or `json:{..}` for network storage.
+    pub file_name: Option<String>,
+    /// `inserted.image` as compact JSON, with the file name of every layer.
+    pub image_json: Option<String>,
+    /// The last I/O error state, `ok` in health.
+    pub io_status: Option<String>,
+}
+
+/// Domains of this host.
+///
+/// Calls that reach into QEMU (`block_info`, `qemu_devices`) can hang with it; every call is bounded in time, and
+/// never are two outstanding for one domain.
+#[async_trait]
+pub trait Domains: Send + Sync {
+    /// Finds a domain by name or uuid and describes it without asking QEMU.
+    /// Errors: `NotFound`; `Unavailable` while libvirt is away.
+    async fn observe(&self, domain: &DomainReference) -> Result<DomainObservation, PortError>;
+
+    /// Every domain of the host, active or not.
+    async fn list(&self) -> Result<Vec<DomainSummary>, PortError>;
+
+    /// The sizes of a running disk.
+    async fn block_info(
+        &self,
+        domain: &DomainUuid,
+        target: &DiskTarget,
+    ) -> Result<BlockInfo, PortError>;
+
+    /// QEMU's own view of the domain's disks. Taints the domain (`custom-monitor`).
+    async fn qemu_devices(&self, domain: &DomainUuid) -> Result<Vec<QemuBlockDevice>, PortError>;
+
+    /// Stores a definition; the domain it names must exist. Idempotent.
+    async fn define(&self, domain: &DomainUuid, xml: &str) -> Result<(), PortError>;
+
+    /// Whether a libvirt secret exists.
+    async fn secret_exists(&self, uuid: &str) -> Result<bool, PortError>;
+
+    /// Versions of libvirt and of the hypervisor it starts, for people.
+    async fn versions(&self) -> Result<HostVersions, PortError>;
+}
+
+/// Versions of the software below us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostVersions {
+    /// libvirt's version, `9.0.0`.
+    pub libvirt: String,
+    /// QEMU's version, `7.2.22`.
+    pub qemu: String,
+}

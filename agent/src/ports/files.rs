@@ -1,0 +1,80 @@
+//! Image files, by path; every removal names the identity it means.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::error::PortError;
+use crate::spec::{Bytes, Identity, VolumeFormat};
+
+/// Owner, group and permission bits of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileOwner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Permission bits, `0o600`.
+    pub mode: u32,
+}
+
+/// One look at a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileObservation {
+    /// Device and inode.
+    pub identity: Identity,
+    /// Length in bytes.
+    pub length: Bytes,
+    /// Bytes allocated.
+    pub allocated: Bytes,
+    /// Owner and mode.
+    pub owner: FileOwner,
+    /// Internal snapshots of a qcow2 file.
+    pub internal_snapshots: Vec<String>,
+}
+
+/// One look at a pool's folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FolderObservation {
+    /// Free for an unprivileged user.
+    pub available: Bytes,
+    /// Size of the file system.
+    pub total: Bytes,
+    /// The folder is the root of a mount.
+    pub is_mount_point: bool,
+}
+
+/// Image files on this host. Every call is bounded in time, for a path may hang.
+#[async_trait]
+pub trait Files: Send + Sync {
+    /// Device, inode and allocation; none when nothing has that name. Opens nothing.
+    async fn identity(&self, path: &Path) -> Result<Option<Identity>, PortError>;
+
+    /// The same with owner and, for `format` qcow2, the internal snapshots.
+    async fn observe(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+    ) -> Result<Option<FileObservation>, PortError>;
+
+    /// The folder of a pool. `NotFound` when it is not there.
+    async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError>;
+
+    /// Creates an image file that guests see with exactly `size`, owned as said, and returns its identity once it
+    /// is durable. `Exists` when the name is taken.
+    async fn create(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+        size: Bytes,
+        owner: Option<FileOwner>,
+    ) -> Result<Identity, PortError>;
+
+    /// Renames without replacing (`RENAME_NOREPLACE`). `Exists` when the new name is taken.
+    async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError>;
+
+    /// Removes the file of that name if it has that identity: `Replaced` when it has another one, `NotFound` when
+    /// the name is free.
+    async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError>;
+}

@@ -1,0 +1,80 @@
+//! RBD images, by pool address and name; every removal names the identity it means.
+
+use async_trait::async_trait;
+
+use super::error::PortError;
+use crate::spec::{Bytes, RbdPoolAddress};
+
+/// One look at an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageObservation {
+    /// The image's id: its identity.
+    pub image_id: String,
+    /// Virtual size.
+    pub size: Bytes,
+    /// Names of its snapshots.
+    pub snapshots: Vec<String>,
+    /// Clones that depend on it, `pool/image`.
+    pub children: Vec<String>,
+    /// Addresses of its watchers.
+    pub watchers: Vec<String>,
+}
+
+/// Space in a Ceph pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RbdPoolSpace {
+    /// What can still be written, quota included; none when the user may not ask.
+    pub available: Option<Bytes>,
+    /// The pool's quota.
+    pub quota: Option<Bytes>,
+    /// The pool or cluster refuses writes.
+    pub full: bool,
+}
+
+/// RBD images. All calls are bounded in time.
+#[async_trait]
+pub trait Images: Send + Sync {
+    /// Makes the connection to a pool ahead of use, so that later calls are quick.
+    /// Errors: `Unavailable` (monitors), `PermissionDenied` (key), `NotFound` (pool or secret).
+    async fn prepare(&self, pool: &RbdPoolAddress) -> Result<(), PortError>;
+
+    /// The id of the image of that name; none when there is none. One small read, no open.
+    async fn image_id(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<String>, PortError>;
+
+    /// Opens an image read-only and describes it; none when there is none.
+    async fn observe(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<ImageObservation>, PortError>;
+
+    /// Creates an image and returns its id. `Exists` when the name is taken.
+    async fn create(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+    ) -> Result<String, PortError>;
+
+    /// Renames without replacing; works while the image is open. `Exists` when the new name is taken.
+    async fn rename(&self, pool: &RbdPoolAddress, from: &str, to: &str) -> Result<(), PortError>;
+
+    /// Removes the image of that name if it has that id: `Replaced` when it has another one, `Busy` while it has
+    /// watchers, snapshots or children (the message says which), `NotFound` when the name is free.
+    async fn remove(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<(), PortError>;
+
+    /// Bytes the image occupies, as `rbd du` counts.
+    async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError>;
+
+    /// Space left in the pool.
+    async fn space(&self, pool: &RbdPoolAddress) -> Result<RbdPoolSpace, PortError>;
+}

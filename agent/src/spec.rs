@@ -1,0 +1,21 @@
+//! What was asked for, after validation: newtypes for every name and quantity.
+//!
+//! A value of these types is well formed by construction; nothing here looks at the world. Wire types and
+//! command line text are turned into them at the edge and never travel further in.
+
+pub mod flags;
+pub mod migrate;
+pub mod names;
+pub mod pool;
+pub mod quantity;
+pub mod volume;
+
+pub use flags::{CopyFlag, CopyFlags};
+pub use migrate::MigrateSpec;
+pub use names::{
+    DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName, OperationId, PoolName,
+    VolumeName,
+};
+pub use pool::{FilePool, FilePoolKind, Pool, PoolKind, RbdPool};
+pub use quantity::{Bytes, BytesPerSecond, InvalidQuantity};
+pub use volume::{Identity, RbdPoolAddress, VolumeFormat, VolumeLocation};
