@@ -1,0 +1,98 @@
+//! What was observed: one look at the world, as plain values. Gathering them is `engine::observe`'s work; nothing
+//! here reads anything.
+
+use rbdutils::monitors::MonitorList;
+
+use crate::ports::{
+    BlockInfo, DomainState, FileObservation, FolderObservation, ImageObservation, QemuBlockDevice,
+    RbdPoolSpace, Snapshots,
+};
+use crate::spec::{Bytes, Identity, Pool};
+
+/// What the planner knows of this host without asking anybody.
+#[derive(Debug, Clone)]
+pub struct HostFacts {
+    /// The host's name of the configuration.
+    pub host_name: String,
+    /// Every pool of the configuration.
+    pub pools: Vec<Pool>,
+}
+
+/// What was seen of the world for one route.
+#[derive(Debug, Clone)]
+pub struct WorldFacts {
+    /// The domain's state.
+    pub state: DomainState,
+    /// Whether a stored definition exists.
+    pub persistent: bool,
+    /// The stored definition.
+    pub inactive_xml: Option<String>,
+    /// Snapshots and checkpoints of the domain.
+    pub snapshots: Snapshots,
+    /// Sizes of the disk.
+    pub block: BlockInfo,
+    /// QEMU's view of the domain's disks.
+    pub qemu: Vec<QemuBlockDevice>,
+    /// The source volume; none when nothing has its name.
+    pub source: Option<SourceFacts>,
+    /// The destination.
+    pub destination: DestinationFacts,
+}
+
+/// What was seen of the source volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceFacts {
+    /// An RBD image.
+    Image(ImageObservation),
+    /// A file.
+    File(FileObservation),
+}
+
+/// What was seen of the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DestinationFacts {
+    /// An RBD pool.
+    Rbd {
+        /// The id of an image that has the name already.
+        existing: Option<String>,
+        /// Space.
+        space: RbdPoolSpace,
+        /// Whether the pool's libvirt secret exists; true for a pool without authentication.
+        secret_exists: bool,
+    },
+    /// A folder.
+    File {
+        /// What has the name already.
+        existing: Option<Identity>,
+        /// The folder.
+        folder: FolderObservation,
+    },
+}
+
+impl SourceFacts {
+    /// What makes the volume itself.
+    pub fn identity(&self) -> Identity {
+        match self {
+            Self::Image(image) => Identity::Rbd { image_id: image.image_id.clone() },
+            Self::File(file) => file.identity.clone(),
+        }
+    }
+}
+
+impl DestinationFacts {
+    /// Bytes that can still be written, where it is known.
+    pub fn available(&self) -> Option<Bytes> {
+        match self {
+            Self::Rbd { space, .. } => space.available,
+            Self::File { folder, .. } => Some(folder.available),
+        }
+    }
+}
+
+/// Two monitor lists name the same cluster, as far as can be told: an empty list may be any cluster.
+pub fn may_be_one_cluster(one: Option<&MonitorList>, other: Option<&MonitorList>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.shares_a_monitor_with(other),
+        _ => true,
+    }
+}

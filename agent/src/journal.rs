@@ -1,0 +1,148 @@
+//! The durable memory of operations: plans, intents, results and proofs, in one SQLite file.
+//!
+//! A record is written and flushed before its effect begins (intent) and after it ended (result). Nothing here
+//! decides anything: folding the records back into an operation is `engine::recovery`'s work. No secret is ever
+//! written.
+
+pub mod record;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use record::{Proof, Record, StepOutcome, What, Wish};
+use rusqlite::Connection;
+
+use crate::operation::OperationView;
+use crate::plan::Plan;
+use crate::spec::OperationId;
+
+/// The schema this version writes; a newer one is refused.
+pub const SCHEMA_VERSION: i64 = 1;
+
+/// Why the journal could not be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// SQLite's own error.
+    #[error("cannot {action} the journal {}", path.display())]
+    Sqlite {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// SQLite's words.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Written by a newer version of the agent.
+    #[error(
+        "the journal {} has schema {found}, newer than {SCHEMA_VERSION}: start the newer agent",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: i64,
+    },
+    /// The content contradicts itself.
+    #[error("the journal {} is damaged: {what}; it was left as it is", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A value could not be written as JSON.
+    #[error("cannot encode a journal record")]
+    Encode(#[source] serde_json::Error),
+    /// The thread that wrote was lost.
+    #[error("the journal's writer is gone")]
+    WriterGone,
+}
+
+/// An unfinished or finished operation as it stands in the journal.
+#[derive(Debug, Clone)]
+pub struct StoredOperation {
+    /// Its plan.
+    pub plan: Plan,
+    /// The view as last published.
+    pub view: OperationView,
+    /// Its records, in order.
+    pub records: Vec<Record>,
+}
+
+/// The journal; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    path: Arc<PathBuf>,
+    connection: Arc<Mutex<Connection>>,
+}
+
+impl Journal {
+    /// Opens or creates the journal.
+    ///
+    /// Errors: unreadable, damaged, or written by a newer version; the file is then left as it is.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let connection = store::open(path)?;
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            connection: Arc::new(Mutex::new(connection)),
+        })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection, &Path) -> Result<T, JournalError> + Send + 'static,
+    ) -> Result<T, JournalError> {
+        let (path, connection) = (Arc::clone(&self.path), Arc::clone(&self.connection));
+        tokio::task::spawn_blocking(move || {
+            // A panic while holding the lock leaves at most an open transaction, which SQLite rolls back.
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            work(&mut connection, &path)
+        })
+        .await
+        .map_err(|_| JournalError::WriterGone)?
+    }
+
+    /// Writes a new operation down. Durable when it returns.
+    pub async fn create(&self, plan: &Plan, view: &OperationView) -> Result<(), JournalError> {
+        let row = store::Row::new(plan, view)?;
+        self.run(move |connection, path| store::insert(connection, path, &row)).await
+    }
+
+    /// Appends records and the view they lead to, in one transaction. Durable when it returns.
+    pub async fn append(
+        &self,
+        operation: &OperationId,
+        records: &[Record],
+        view: &OperationView,
+    ) -> Result<(), JournalError> {
+        let rows = store::encode(records)?;
+        let id = operation.to_string();
+        let view = store::ViewColumns::new(view)?;
+        self.run(move |connection, path| store::append(connection, path, &id, &rows, &view)).await
+    }
+
+    /// Every unfinished operation, oldest first.
+    pub async fn unfinished(&self) -> Result<Vec<StoredOperation>, JournalError> {
+        self.run(store::unfinished).await
+    }
+
+    /// The views of the newest finished operations, newest first.
+    pub async fn finished(&self, most: usize) -> Result<Vec<OperationView>, JournalError> {
+        self.run(move |connection, path| store::finished(connection, path, most)).await
+    }
+
+    /// The view of one operation.
+    pub async fn view(&self, id: &OperationId) -> Result<Option<OperationView>, JournalError> {
+        let id = id.to_string();
+        self.run(move |connection, path| store::view(connection, path, &id)).await
+    }
+
+    /// The records of one operation.
+    pub async fn records(&self, id: &OperationId) -> Result<Vec<Record>, JournalError> {
+        let id = id.to_string();
+        self.run(move |connection, path| store::records(connection, path, &id)).await
+    }
+}

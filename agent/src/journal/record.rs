@@ -1,0 +1,131 @@
+//! What is written down about an operation. Only additions are allowed here: old journals are read by new agents.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Event, Failure};
+use crate::plan::StepKind;
+use crate::spec::{BytesPerSecond, Identity};
+
+/// One line of an operation's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// When it was written.
+    pub at: SystemTime,
+    /// What happened.
+    pub what: What,
+}
+
+/// What a record says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub enum What {
+    /// The state machine took an edge.
+    Transition {
+        /// The event.
+        event: Event,
+    },
+    /// A step is about to have its effect.
+    Intent {
+        /// The step.
+        step: StepKind,
+    },
+    /// A step had its effect.
+    Done {
+        /// The step.
+        step: StepKind,
+        /// What later steps need of it.
+        outcome: StepOutcome,
+    },
+    /// A step failed.
+    Failed {
+        /// The step.
+        step: StepKind,
+        /// Why.
+        failure: Failure,
+    },
+    /// A step is about to be undone.
+    UndoIntent {
+        /// The step.
+        step: StepKind,
+    },
+    /// A step was undone, or there was nothing to undo.
+    UndoDone {
+        /// The step.
+        step: StepKind,
+    },
+    /// A step could not be undone.
+    UndoFailed {
+        /// The step.
+        step: StepKind,
+        /// Why.
+        text: String,
+    },
+    /// Evidence that the pivot took effect.
+    Proved {
+        /// The evidence.
+        proof: Proof,
+    },
+    /// A wish of the operator.
+    Wished {
+        /// The wish.
+        wish: Wish,
+    },
+    /// Something the client should know.
+    Warning {
+        /// The text.
+        text: String,
+    },
+}
+
+/// What a step leaves for later steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum StepOutcome {
+    /// Nothing.
+    Nothing,
+    /// A volume of this identity was created.
+    Created {
+        /// The identity.
+        identity: Identity,
+    },
+}
+
+/// Evidence that the pivot took effect, strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proof {
+    /// The pivot call returned success.
+    CallReturned,
+    /// QEMU or libvirt reported the job as completed after the pivot was intended.
+    JobCompleted,
+    /// QEMU, asked, uses the destination.
+    QemuUsesDestination,
+}
+
+/// A wish that must survive a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "wish", rename_all = "kebab-case")]
+pub enum Wish {
+    /// Cancel.
+    Cancel,
+    /// Pivot when ready.
+    Pivot,
+    /// Another limit; none lifts it.
+    Bandwidth {
+        /// The limit.
+        limit: Option<BytesPerSecond>,
+    },
+}
+
+impl Proof {
+    /// The evidence in words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CallReturned => "the pivot call returned success",
+            Self::JobCompleted => "the block job was reported as completed",
+            Self::QemuUsesDestination => "QEMU, asked, uses the destination",
+        }
+    }
+}

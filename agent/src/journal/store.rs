@@ -1,0 +1,239 @@
+//! The SQL behind the journal. Only this file knows tables and columns.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{JournalError, Record, SCHEMA_VERSION, StoredOperation};
+use crate::operation::OperationView;
+use crate::plan::Plan;
+
+const SCHEMA: &str = "
+CREATE TABLE operations (
+    id       TEXT PRIMARY KEY,
+    accepted INTEGER NOT NULL,          -- microseconds since the epoch
+    state    TEXT NOT NULL,
+    finished INTEGER NOT NULL,          -- 0 or 1
+    plan     TEXT NOT NULL,             -- JSON
+    view     TEXT NOT NULL              -- JSON, as last published
+) STRICT;
+CREATE INDEX operations_by_age ON operations (finished, accepted);
+CREATE TABLE records (
+    operation TEXT NOT NULL REFERENCES operations (id),
+    number    INTEGER NOT NULL,
+    body      TEXT NOT NULL,            -- JSON
+    PRIMARY KEY (operation, number)
+) STRICT, WITHOUT ROWID;
+";
+
+pub(super) struct Row {
+    id: String,
+    accepted: i64,
+    plan: String,
+    view: ViewColumns,
+}
+
+pub(super) struct ViewColumns {
+    state: &'static str,
+    finished: bool,
+    json: String,
+}
+
+impl Row {
+    pub(super) fn new(plan: &Plan, view: &OperationView) -> Result<Self, JournalError> {
+        Ok(Self {
+            id: plan.spec.operation.to_string(),
+            accepted: micros(view.accepted()),
+            plan: serde_json::to_string(plan).map_err(JournalError::Encode)?,
+            view: ViewColumns::new(view)?,
+        })
+    }
+}
+
+impl ViewColumns {
+    pub(super) fn new(view: &OperationView) -> Result<Self, JournalError> {
+        Ok(Self {
+            state: view.state.as_str(),
+            finished: view.state.is_final(),
+            json: serde_json::to_string(view).map_err(JournalError::Encode)?,
+        })
+    }
+}
+
+fn micros(time: Option<SystemTime>) -> i64 {
+    time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
+        .and_then(|age| i64::try_from(age.as_micros()).ok())
+        .unwrap_or(0)
+}
+
+fn sqlite(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> JournalError {
+    let path = path.to_owned();
+    move |source| JournalError::Sqlite { action, path, source }
+}
+
+fn damaged(path: &Path, what: impl Into<String>) -> JournalError {
+    JournalError::Damaged { path: path.to_owned(), what: what.into() }
+}
+
+pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
+    let connection = Connection::open(path).map_err(sqlite("open", path))?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(sqlite("open", path))?;
+    let version: i64 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(sqlite("read", path))?;
+    if version > SCHEMA_VERSION {
+        return Err(JournalError::Newer { path: path.to_owned(), found: version });
+    }
+    let health: String = connection
+        .pragma_query_value(None, "quick_check", |row| row.get(0))
+        .map_err(sqlite("check", path))?;
+    if health != "ok" {
+        return Err(damaged(path, health));
+    }
+    // WAL with FULL flushes the log at every commit: a record that was confirmed survives a power cut.
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
+        .and_then(|()| connection.pragma_update(None, "foreign_keys", true))
+        .map_err(sqlite("set up", path))?;
+    if version == 0 {
+        connection
+            .execute_batch(&format!(
+                "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            ))
+            .map_err(sqlite("create", path))?;
+    }
+    Ok(connection)
+}
+
+pub(super) fn encode(records: &[Record]) -> Result<Vec<String>, JournalError> {
+    records
+        .iter()
+        .map(|record| serde_json::to_string(record).map_err(JournalError::Encode))
+        .collect()
+}
+
+pub(super) fn insert(
+    connection: &mut Connection,
+    path: &Path,
+    row: &Row,
+) -> Result<(), JournalError> {
+    connection
+        .execute(
+            "INSERT INTO operations (id, accepted, state, finished, plan, view)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                row.id,
+                row.accepted,
+                row.view.state,
+                row.view.finished,
+                row.plan,
+                row.view.json
+            ],
+        )
+        .map(drop)
+        .map_err(sqlite("write", path))
+}
+
+pub(super) fn append(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+    records: &[String],
+    view: &ViewColumns,
+) -> Result<(), JournalError> {
+    let write = || -> Result<usize, rusqlite::Error> {
+        let transaction = connection.transaction()?;
+        for body in records {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO records (operation, number, body) VALUES (?1,
+                     (SELECT coalesce(max(number), 0) + 1 FROM records WHERE operation = ?1), ?2)",
+                )?
+                .execute(params![id, body])?;
+        }
+        let changed = transaction
+            .prepare_cached(
+                "UPDATE operations SET state = ?2, finished = ?3, view = ?4
+                 WHERE id = ?1 AND finished = 0",
+            )?
+            .execute(params![id, view.state, view.finished, view.json])?;
+        transaction.commit()?;
+        Ok(changed)
+    };
+    match write().map_err(sqlite("write", path))? {
+        1 => Ok(()),
+        _ => Err(damaged(path, format!("operation {id} is finished or unknown"))),
+    }
+}
+
+pub(super) fn unfinished(
+    connection: &mut Connection,
+    path: &Path,
+) -> Result<Vec<StoredOperation>, JournalError> {
+    let rows: Vec<(String, String, String)> = connection
+        .prepare("SELECT id, plan, view FROM operations WHERE finished = 0 ORDER BY accepted, id")
+        .and_then(|mut statement| {
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
+        })
+        .map_err(sqlite("read", path))?;
+    rows.into_iter()
+        .map(|(id, plan, view)| {
+            Ok(StoredOperation {
+                plan: decode(path, &id, &plan)?,
+                view: decode(path, &id, &view)?,
+                records: records(connection, path, &id)?,
+            })
+        })
+        .collect()
+}
+
+fn decode<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    id: &str,
+    json: &str,
+) -> Result<T, JournalError> {
+    serde_json::from_str(json).map_err(|error| damaged(path, format!("operation {id}: {error}")))
+}
+
+pub(super) fn records(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+) -> Result<Vec<Record>, JournalError> {
+    let bodies: Vec<String> = connection
+        .prepare_cached("SELECT body FROM records WHERE operation = ?1 ORDER BY number")
+        .and_then(|mut statement| statement.query_map([id], |row| row.get(0))?.collect())
+        .map_err(sqlite("read", path))?;
+    bodies.iter().map(|body| decode(path, id, body)).collect()
+}
+
+pub(super) fn finished(
+    connection: &mut Connection,
+    path: &Path,
+    most: usize,
+) -> Result<Vec<OperationView>, JournalError> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows: Vec<(String, String)> = connection
+        .prepare_cached(
+            "SELECT id, view FROM operations WHERE finished = 1 ORDER BY accepted DESC LIMIT ?1",
+        )
+        .and_then(|mut statement| {
+            statement.query_map([most], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+        .map_err(sqlite("read", path))?;
+    rows.iter().map(|(id, view)| decode(path, id, view)).collect()
+}
+
+pub(super) fn view(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+) -> Result<Option<OperationView>, JournalError> {
+    let json: Option<String> = connection
+        .query_row("SELECT view FROM operations WHERE id = ?1", [id], |row| row.get(0))
+        .optional()
+        .map_err(sqlite("read", path))?;
+    json.map(|json| decode(path, id, &json)).transpose()
+}

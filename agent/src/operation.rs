@@ -1,0 +1,25 @@
+//! PURE: what an operation is while it runs and when it has ended. No clock, no files, no runtime.
+//!
+//! ```text
+//! queued -> planned -> preparing -> copying -> ready -> pivoting -> moved -> cleaning -> succeeded
+//!   |          |           |           |         |         |
+//!   +----------+-----------+-----------+---------+         +-> back to ready, rolling-back, or needs-operator
+//!                          v
+//!                    rolling-back -> failed | cancelled | needs-operator
+//! ```
+//!
+//! From `moved` on the answer is success, whatever else fails.
+
+pub mod admission;
+pub mod failure;
+pub mod progress;
+pub mod result;
+pub mod state;
+pub mod view;
+
+pub use admission::{Admission, admit};
+pub use failure::{Failure, FailureCause, RetryClass, Side};
+pub use progress::{Phase, Progress, RateMeter};
+pub use result::{MoveResult, SourceFate};
+pub use state::{Event, IllegalEvent, State, transition};
+pub use view::{OperationView, PhaseSpan};

@@ -1,0 +1,102 @@
+//! PURE: may this request begin? Accepted, the same operation again, or refused.
+
+use crate::spec::{DiskTarget, DomainUuid, MigrateSpec, OperationId};
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// A new operation.
+    Accepted,
+    /// The request was made before: the same operation.
+    Same(OperationId),
+    /// The id was used for a different request.
+    IdTaken,
+    /// Another operation works on the disk.
+    Busy(OperationId),
+}
+
+/// What admission knows of an operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Its request.
+    pub spec: &'a MigrateSpec,
+    /// Its domain.
+    pub domain: &'a DomainUuid,
+    /// Its disk.
+    pub target: &'a DiskTarget,
+    /// Whether it has ended.
+    pub finished: bool,
+}
+
+/// Decides on a request for `target` of `domain`, given every operation known.
+pub fn admit<'a>(
+    spec: &MigrateSpec,
+    domain: &DomainUuid,
+    target: &DiskTarget,
+    known: impl Iterator<Item = Known<'a>>,
+) -> Admission {
+    let mut busy = None;
+    for other in known {
+        if other.spec.operation == spec.operation {
+            return if other.spec == spec {
+                Admission::Same(spec.operation.clone())
+            } else {
+                Admission::IdTaken
+            };
+        }
+        if !other.finished && other.domain == domain && other.target == target {
+            busy = Some(other.spec.operation.clone());
+        }
+    }
+    busy.map_or(Admission::Accepted, Admission::Busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{DiskReference, DomainReference, PoolName};
+
+    fn spec(id: &str, to: &str) -> MigrateSpec {
+        MigrateSpec {
+            operation: OperationId::new(id).expect("a plain id"),
+            domain: DomainReference::new("web").expect("a plain name"),
+            disk: DiskReference::new("vda").expect("a plain name"),
+            to: PoolName::new(to).expect("a plain name"),
+            destination_volume: None,
+            bandwidth: None,
+            keep_source: false,
+            write_blocking: false,
+            manual_pivot: false,
+            deadline: None,
+        }
+    }
+
+    fn decide(request: &MigrateSpec, other: &MigrateSpec, finished: bool) -> Admission {
+        let domain = DomainUuid::new("70000000-0000-4000-8000-000000000007").expect("a uuid");
+        let target = DiskTarget::new("vda").expect("a target");
+        let known = Known { spec: other, domain: &domain, target: &target, finished };
+        admit(request, &domain, &target, std::iter::once(known))
+    }
+
+    #[test]
+    fn the_same_request_is_the_same_operation_even_when_finished() {
+        let request = spec("a", "ceph");
+        for finished in [false, true] {
+            let same = Admission::Same(request.operation.clone());
+            assert_eq!(decide(&request, &request, finished), same);
+        }
+    }
+
+    #[test]
+    fn an_id_means_one_request() {
+        assert_eq!(decide(&spec("a", "nfs"), &spec("a", "ceph"), true), Admission::IdTaken);
+    }
+
+    #[test]
+    fn a_busy_disk_is_refused_with_the_operation_that_has_it() {
+        let other = spec("b", "ceph");
+        let busy = Admission::Busy(other.operation.clone());
+        assert_eq!(decide(&spec("a", "ceph"), &other, false), busy);
+        assert_eq!(decide(&spec("a", "ceph"), &other, true), Admission::Accepted);
+    }
+}

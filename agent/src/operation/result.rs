@@ -1,0 +1,77 @@
+//! What a finished move tells: where the volume is now, what became of the source, what to know.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Bytes, Identity, PoolName, VolumeFormat, VolumeLocation};
+
+/// What became of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fate", rename_all = "kebab-case")]
+pub enum SourceFate {
+    /// Removed.
+    Removed,
+    /// Kept as asked, under this name.
+    Kept {
+        /// Where it is now.
+        location: VolumeLocation,
+    },
+    /// It was gone already.
+    AlreadyGone,
+    /// Still there; somebody has to remove it.
+    LeftBehind {
+        /// Where it is now.
+        location: VolumeLocation,
+        /// Why it could not be removed.
+        reason: String,
+    },
+}
+
+/// The result of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveResult {
+    /// The destination pool.
+    pub pool: PoolName,
+    /// The volume's name there.
+    pub volume: String,
+    /// Where it is.
+    pub location: VolumeLocation,
+    /// What makes it itself.
+    pub identity: Identity,
+    /// Its format.
+    pub format: VolumeFormat,
+    /// What the guest sees.
+    pub virtual_size: Bytes,
+    /// What it occupies; none when it could not be read.
+    pub allocated: Option<Bytes>,
+    /// What became of the source.
+    pub source: SourceFate,
+    /// From the READY callback to the pivot call, microseconds; none when READY was found by reading.
+    pub ready_to_pivot_us: Option<u64>,
+}
+
+impl SourceFate {
+    /// The stable word.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Removed => "removed",
+            Self::Kept { .. } => "kept",
+            Self::AlreadyGone => "already-gone",
+            Self::LeftBehind { .. } => "left-behind",
+        }
+    }
+}
+
+impl fmt::Display for SourceFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed => f.write_str("removed"),
+            Self::Kept { location } => write!(f, "kept as {location}"),
+            Self::AlreadyGone => f.write_str("already gone"),
+            Self::LeftBehind { location, reason } => {
+                write!(f, "left behind as {location}: {reason}")
+            }
+        }
+    }
+}

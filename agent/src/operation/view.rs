@@ -1,0 +1,73 @@
+//! An operation as everybody outside its owner sees it: one immutable value, published after every change.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use super::progress::Progress;
+use super::result::MoveResult;
+use super::state::State;
+use crate::spec::{BytesPerSecond, DiskTarget, DomainUuid, MigrateSpec, VolumeLocation};
+
+/// How long a state lasted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseSpan {
+    /// The state.
+    pub state: State,
+    /// When it was entered.
+    pub entered: SystemTime,
+    /// How long it lasted; none for the present one.
+    pub lasted: Option<Duration>,
+}
+
+/// One operation, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationView {
+    /// What was asked.
+    pub spec: MigrateSpec,
+    /// The domain's name.
+    pub domain_name: String,
+    /// The domain's uuid.
+    pub domain_uuid: DomainUuid,
+    /// The disk.
+    pub target: DiskTarget,
+    /// Where the volume was.
+    pub source: VolumeLocation,
+    /// Where it goes.
+    pub destination: VolumeLocation,
+    /// Where the operation is.
+    pub state: State,
+    /// One line about what is going on or being waited for, beyond the state.
+    pub detail: Option<String>,
+    /// States so far, in order.
+    pub phases: Vec<PhaseSpan>,
+    /// The running copy.
+    pub progress: Progress,
+    /// The limit in force.
+    pub bandwidth: Option<BytesPerSecond>,
+    /// True while it waits for the operator's word to pivot.
+    pub waits_for_pivot: bool,
+    /// What the client should know although nothing failed.
+    pub warnings: Vec<String>,
+    /// The cause, of a failed, cancelled or undecided operation.
+    pub failure: Option<Failure>,
+    /// The result, of a succeeded one.
+    pub result: Option<MoveResult>,
+}
+
+impl OperationView {
+    /// Where the volume is, as far as it is known: the whole point of asking.
+    pub fn volume_is_at(&self) -> Option<&VolumeLocation> {
+        match self.state {
+            State::Pivoting | State::NeedsOperator => None,
+            state if state.is_moved() => Some(&self.destination),
+            _ => Some(&self.source),
+        }
+    }
+
+    /// When it was accepted.
+    pub fn accepted(&self) -> Option<SystemTime> {
+        self.phases.first().map(|phase| phase.entered)
+    }
+}

@@ -1,0 +1,20 @@
+//! PURE: from a request and what was observed to a plan or a refusal. No clock, no files, no runtime.
+//!
+//! Two halves, because what to look at depends on the route: [`route::choose`] decides from the domain's XML and
+//! the configuration alone (the offline form of `volferry plan` ends here), [`complete::complete`] judges what was
+//! then seen of the world and writes down the steps with every value they need.
+
+pub mod complete;
+pub mod naming;
+pub mod policy;
+pub mod qemu_view;
+pub mod refusal;
+pub mod render;
+pub mod route;
+pub mod source;
+pub mod steps;
+
+pub use complete::complete;
+pub use refusal::{Refusal, RefusalCode};
+pub use route::{Destination, Route, SourceVolume};
+pub use steps::{Plan, Step, StepKind};

@@ -1,0 +1,289 @@
+//! PURE: judges what was seen of the world and writes the plan down.
+
+use super::qemu_view;
+use super::refusal::{Refusal, RefusalCode};
+use super::route::Route;
+use super::steps::{Plan, Step};
+use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
+use crate::ports::{DomainState, FileOwner, QemuBlockDevice};
+use crate::spec::{Bytes, CopyFlag, DomainUuid, MigrateSpec, VolumeFormat, VolumeLocation};
+
+/// What QEMU can address; images of other sizes cannot be copied exactly.
+const SECTOR: u64 = 512;
+
+/// Names of images are limited by librbd, names of files by every file system in use.
+const LONGEST_IMAGE_NAME: usize = 95;
+const LONGEST_FILE_NAME: usize = 255;
+
+/// Writes the plan of `route` down, or refuses.
+///
+/// Errors: everything about the world that forbids the move, each with its code; nothing was changed.
+pub fn complete(
+    spec: &MigrateSpec,
+    domain_name: &str,
+    domain: &DomainUuid,
+    route: &Route,
+    world: &WorldFacts,
+) -> Result<Plan, Refusal> {
+    check_domain(domain_name, world)?;
+    let device = check_qemu_view(route, world)?;
+    let source = world.source.as_ref().ok_or_else(|| {
+        Refusal::new(
+            RefusalCode::StateMismatch,
+            format!(
+                "the source {} of disk {} does not exist under that name although QEMU uses it",
+                route.source.location, route.target
+            ),
+        )
+    })?;
+    check_snapshots(route, source)?;
+    let size = exact_size(route, world.block.capacity)?;
+    check_destination(route, world)?;
+    let mut flags = route.flags.clone();
+    if !world.persistent {
+        flags.remove(&CopyFlag::TransientJob);
+    }
+    let mut warnings = Vec::new();
+    let steps = steps(spec, route, source, size, &mut warnings);
+    Ok(Plan {
+        spec: spec.clone(),
+        domain_name: domain_name.to_owned(),
+        domain: domain.clone(),
+        persistent: world.persistent,
+        target: route.target.clone(),
+        alias: route.disk.alias.clone(),
+        source: route.source.location.clone(),
+        source_pool: route.source.pool.clone(),
+        source_format: route.source.format,
+        source_identity: source.identity(),
+        source_node: device.node_name.clone(),
+        destination_pool: route.destination.pool.clone(),
+        destination: route.destination.location.clone(),
+        destination_format: route.destination.format,
+        destination_xml: route.destination.xml.clone(),
+        flags,
+        size,
+        steps,
+        warnings,
+    })
+}
+
+/// A live move needs a guest that runs.
+pub fn check_domain(name: &str, world: &WorldFacts) -> Result<(), Refusal> {
+    check_state(name, world.state)?;
+    let snapshots = &world.snapshots;
+    let (kind, names) = match (snapshots.snapshots.as_slice(), snapshots.checkpoints.as_slice()) {
+        ([], []) => return Ok(()),
+        ([], names) => ("checkpoints", names),
+        (names, _) => ("snapshots", names),
+    };
+    Err(Refusal::new(
+        RefusalCode::HasSnapshots,
+        format!(
+            "domain {name} has {kind} ({}) that would not survive the copy: delete them first",
+            names.join(", ")
+        ),
+    ))
+}
+
+/// Refuses every state but running.
+pub fn check_state(name: &str, state: DomainState) -> Result<(), Refusal> {
+    let state = match state {
+        DomainState::Running => return Ok(()),
+        DomainState::Paused => "paused",
+        DomainState::PausedOnIoError => "paused on an I/O error",
+        DomainState::Starting => "starting",
+        DomainState::ShuttingDown => "shutting down",
+        DomainState::ShutOff => "shut off",
+        DomainState::Crashed => "crashed",
+        DomainState::Other => "in a state libvirt does not name",
+    };
+    Err(Refusal::new(
+        RefusalCode::NotRunning,
+        format!("domain {name} is {state}: a live move needs a running guest"),
+    ))
+}
+
+/// QEMU's own view must be the XML's: a copy of another image than the XML names loses data.
+fn check_qemu_view<'a>(
+    route: &Route,
+    world: &'a WorldFacts,
+) -> Result<&'a QemuBlockDevice, Refusal> {
+    let refuse = |why: String| Err(Refusal::new(RefusalCode::StateMismatch, why));
+    let target = &route.target;
+    let alias = route.disk.alias.as_deref().unwrap_or(target.as_str());
+    let Some(device) = qemu_view::device(&world.qemu, alias) else {
+        return refuse(format!(
+            "QEMU has no device {alias} for disk {target} although the live XML names it"
+        ));
+    };
+    let seen = device.file_name.as_deref().unwrap_or("nothing");
+    match qemu_view::uses(device, &route.source.location) {
+        Some(true) => Ok(device),
+        Some(false) => refuse(format!(
+            "disk {target}: QEMU uses {seen}, but the live XML names {}: libvirt lost track; \
+             stop and start the guest from the right volume before moving it",
+            route.source.location
+        )),
+        None => refuse(format!("disk {target}: what QEMU uses ({seen}) is not understood")),
+    }
+}
+
+fn check_snapshots(route: &Route, source: &SourceFacts) -> Result<(), Refusal> {
+    match source {
+        SourceFacts::File(file) if !file.internal_snapshots.is_empty() => Err(Refusal::new(
+            RefusalCode::HasSnapshots,
+            format!(
+                "{} has internal snapshots ({}) that would not survive the copy: delete them first",
+                route.source.location,
+                file.internal_snapshots.join(", ")
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {
+    if capacity.0 == 0 || !capacity.0.is_multiple_of(SECTOR) {
+        return Err(Refusal::new(
+            RefusalCode::SizeMismatch,
+            format!(
+                "disk {} has {} bytes, and a destination of exactly that size cannot be made: \
+                 sizes are whole sectors of 512 bytes, at least one",
+                route.target, capacity.0
+            ),
+        ));
+    }
+    Ok(capacity)
+}
+
+fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
+    let destination = &route.destination;
+    let refuse = |code, why: String| Err(Refusal::new(code, why));
+    let pool = &destination.pool;
+    let existing = match &world.destination {
+        DestinationFacts::Rbd { existing, space, secret_exists } => {
+            if !secret_exists {
+                return refuse(
+                    RefusalCode::SecretMissing,
+                    format!("pool {pool}: libvirt has no secret of the uuid in the configuration"),
+                );
+            }
+            if space.full {
+                return refuse(
+                    RefusalCode::NoSpace,
+                    format!("pool {pool} or its cluster is full and takes no writes"),
+                );
+            }
+            if let VolumeLocation::Rbd { address, .. } = &destination.location
+                && let Some(namespace) = &address.namespace
+            {
+                return refuse(
+                    RefusalCode::HostUnsupported,
+                    format!(
+                        "pool {pool} is the namespace {namespace}: this libvirt does not split \
+                         pool/namespace/image and would write an image of another name"
+                    ),
+                );
+            }
+            existing.is_some()
+        }
+        DestinationFacts::File { existing, .. } => existing.is_some(),
+    };
+    if existing {
+        return refuse(
+            RefusalCode::DestinationExists,
+            format!(
+                "{} exists already (pool {pool}): remove it or choose another name with \
+                 --destination-volume",
+                destination.location
+            ),
+        );
+    }
+    match world.destination.available() {
+        Some(available) if available < world.block.allocation => refuse(
+            RefusalCode::NoSpace,
+            format!(
+                "pool {pool} has {available} left and disk {} occupies {}",
+                route.target, world.block.allocation
+            ),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Owner and mode of a new file: the source's, or of QEMU's user as the live XML's DAC label names it.
+fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
+    match source {
+        SourceFacts::File(file) => Some(file.owner),
+        SourceFacts::Image(_) => {
+            let (uid, gid) = route.domain.dac_label()?.split_once(':')?;
+            let number = |text: &str| text.trim_start_matches('+').parse().ok();
+            Some(FileOwner { uid: number(uid)?, gid: number(gid)?, mode: 0o600 })
+        }
+    }
+}
+
+fn steps(
+    spec: &MigrateSpec,
+    route: &Route,
+    source: &SourceFacts,
+    size: Bytes,
+    warnings: &mut Vec<String>,
+) -> Vec<Step> {
+    let destination = &route.destination;
+    let private = destination.location.renamed(&spec.operation.private_volume_name());
+    let retired = retired(&route.source.location, spec);
+    let mut steps = vec![
+        Step::CreateDestination {
+            volume: private.clone(),
+            format: destination.format,
+            size,
+            owner: match destination.format {
+                VolumeFormat::Qcow2 => owner(route, source),
+                VolumeFormat::Raw => None,
+            },
+        },
+        Step::PublishDestination { from: private, to: destination.location.clone() },
+        Step::StartCopy { bandwidth: spec.bandwidth },
+        Step::AwaitReady { deadline: spec.deadline, manual_pivot: spec.manual_pivot },
+        Step::Pivot,
+        Step::VerifyMove,
+        Step::RetireSource { from: route.source.location.clone(), to: retired.clone() },
+    ];
+    match holders(source) {
+        Some(holders) => warnings
+            .push(format!("the source has {holders} and stays as {retired}; they are not copied")),
+        None if spec.keep_source => {}
+        None => steps.push(Step::RemoveSource { volume: retired }),
+    }
+    steps
+}
+
+/// What depends on an RBD source and keeps it from being removed.
+fn holders(source: &SourceFacts) -> Option<String> {
+    let SourceFacts::Image(image) = source else { return None };
+    let mut parts = Vec::new();
+    if !image.snapshots.is_empty() {
+        parts.push(format!("snapshots ({})", image.snapshots.join(", ")));
+    }
+    if !image.children.is_empty() {
+        parts.push(format!("clones ({})", image.children.join(", ")));
+    }
+    (!parts.is_empty()).then(|| parts.join(" and "))
+}
+
+/// `NAME.moved-OPERATION`, the name cut where the whole would be too long for its pool.
+fn retired(source: &VolumeLocation, spec: &MigrateSpec) -> VolumeLocation {
+    let longest = match source {
+        VolumeLocation::Rbd { .. } => LONGEST_IMAGE_NAME,
+        VolumeLocation::File { .. } => LONGEST_FILE_NAME,
+    };
+    let ending = format!(".moved-{}", spec.operation);
+    let name = source.name();
+    let mut keep = name.len().min(longest.saturating_sub(ending.len()));
+    while !name.is_char_boundary(keep) {
+        keep -= 1;
+    }
+    source.renamed(&format!("{}{ending}", &name[..keep]))
+}

@@ -1,0 +1,154 @@
+//! PURE: a plan as JSON and as lines for people. The shape of the JSON is part of the command line's contract.
+
+use serde_json::{Value, json};
+
+use super::refusal::Refusal;
+use super::route::{self, Request, Route};
+use super::steps::{Plan, Step};
+use crate::facts::HostFacts;
+use crate::spec::{CopyFlags, VolumeFormat, VolumeLocation};
+
+/// What the offline form could not look at.
+pub const UNCHECKED: [&str; 9] = [
+    "the domain runs",
+    "whether the domain is persistent (TRANSIENT_JOB only then)",
+    "stored definition",
+    "QEMU's own view of the disk",
+    "snapshots and checkpoints",
+    "the source exists, its exact size, who else uses it",
+    "the destination does not exist",
+    "space and quota of the destination pool",
+    "pool reachable, secret defined, capabilities of libvirt and QEMU",
+];
+
+/// The offline plan of one disk, as JSON; accepted or refused.
+pub fn offline_json(
+    host: &HostFacts,
+    domain_xml: &str,
+    request: &Request<'_>,
+) -> (Value, Result<(), Refusal>) {
+    match route::choose(host, domain_xml, request) {
+        Ok(route) => (route_json(&route), Ok(())),
+        Err(refusal) => (refusal_json(&refusal), Err(refusal)),
+    }
+}
+
+/// A refusal in the shape of a plan.
+pub fn refusal_json(refusal: &Refusal) -> Value {
+    json!({
+        "verdict": "refused",
+        "refusal": { "code": refusal.code.as_str(), "message": refusal.message },
+        "source": null,
+        "destination": null,
+        "flags": [],
+        "steps": [],
+        "warnings": [],
+        "unchecked": [],
+    })
+}
+
+fn route_json(route: &Route) -> Value {
+    let destination = &route.destination;
+    json!({
+        "verdict": "accepted",
+        "refusal": null,
+        "domain": { "name": route.domain.name(), "uuid": route.domain.uuid() },
+        "disk": route.target.as_str(),
+        "source": source_json(
+            &route.source.location,
+            route.source.pool.as_ref().map(|pool| pool.as_str()),
+            route.source.format,
+        ),
+        "destination": {
+            "pool": destination.pool.as_str(),
+            "volume": destination.volume.as_str(),
+            "location": destination.location.to_string(),
+            "format": destination.format.as_str(),
+            "xml": destination.xml,
+        },
+        "flags": flags_json(&route.flags),
+        "steps": [
+            format!("create {} of exactly the running disk's size under a private name",
+                destination.format),
+            format!("rename it to {}, replacing nothing", destination.location),
+            format!("start the block copy of {}", route.target),
+            "wait for READY".to_owned(),
+            "look at the destination again, then pivot".to_owned(),
+            "compare QEMU, the live XML and the stored XML".to_owned(),
+            format!("give the source {} a retired name, then remove it", route.source.location),
+        ],
+        "warnings": [],
+        "unchecked": UNCHECKED,
+    })
+}
+
+fn source_json(location: &VolumeLocation, pool: Option<&str>, format: VolumeFormat) -> Value {
+    json!({
+        "pool": pool,
+        "volume": location.name(),
+        "location": location.to_string(),
+        "format": format.as_str(),
+    })
+}
+
+fn flags_json(flags: &CopyFlags) -> Vec<&'static str> {
+    flags.iter().map(|flag| flag.as_str()).collect()
+}
+
+/// A complete plan as JSON.
+pub fn plan_json(plan: &Plan) -> Value {
+    json!({
+        "verdict": "accepted",
+        "refusal": null,
+        "domain": { "name": plan.domain_name, "uuid": plan.domain.as_str() },
+        "disk": plan.target.as_str(),
+        "source": source_json(
+            &plan.source,
+            plan.source_pool.as_ref().map(|pool| pool.as_str()),
+            plan.source_format,
+        ),
+        "destination": {
+            "pool": plan.destination_pool.as_str(),
+            "volume": plan.destination.name(),
+            "location": plan.destination.to_string(),
+            "format": plan.destination_format.as_str(),
+            "size_bytes": plan.size.0,
+            "xml": plan.destination_xml,
+        },
+        "flags": flags_json(&plan.flags),
+        "steps": plan.steps.iter().map(describe).collect::<Vec<_>>(),
+        "warnings": plan.warnings,
+        "unchecked": [],
+    })
+}
+
+/// One step in words.
+pub fn describe(step: &Step) -> String {
+    match step {
+        Step::CreateDestination { volume, format, size, owner } => {
+            let owner = owner.map_or(String::new(), |owner| {
+                format!(", owner {}:{} mode {:04o}", owner.uid, owner.gid, owner.mode)
+            });
+            format!("create {volume}, {format}, {} bytes{owner}", size.0)
+        }
+        Step::PublishDestination { from, to } => {
+            format!("rename {} to {to}, replacing nothing", from.name())
+        }
+        Step::StartCopy { bandwidth: Some(limit) } => {
+            format!("start the block copy, at most {limit}")
+        }
+        Step::StartCopy { bandwidth: None } => "start the block copy".to_owned(),
+        Step::AwaitReady { deadline, manual_pivot } => {
+            let deadline =
+                deadline.map_or(String::new(), |time| format!(" for at most {} s", time.as_secs()));
+            let word = if *manual_pivot { ", then for the word to pivot" } else { "" };
+            format!("wait for READY{deadline}{word}")
+        }
+        Step::Pivot => "look at the destination again, then pivot".to_owned(),
+        Step::VerifyMove => {
+            "compare QEMU, the live XML and the stored XML; repair the stored one".to_owned()
+        }
+        Step::RetireSource { from, to } => format!("rename the source {from} to {}", to.name()),
+        Step::RemoveSource { volume } => format!("remove {volume}"),
+    }
+}

@@ -1,0 +1,214 @@
+//! PURE: from a domain's XML and the configuration to a route: which volume, to which place, under which name, with
+//! which XML and flags. What the world looks like is judged later, in `complete`.
+
+use rbdutils::names::ImageSpec;
+use volferry_xml::{
+    DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml, FindDiskError,
+    build_destination,
+};
+
+use super::naming::destination_name;
+use super::policy;
+use super::refusal::{Refusal, RefusalCode};
+use super::source::{Named, belongs_here, other_hosts, source_volume};
+use crate::facts::HostFacts;
+use crate::spec::{
+    CopyFlag, CopyFlags, DiskReference, DiskTarget, FilePool, Pool, PoolKind, PoolName, RbdPool,
+    VolumeFormat, VolumeLocation, VolumeName,
+};
+
+/// What a route is chosen from, besides the host.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The disk, by target or exact source.
+    pub disk: &'a DiskReference,
+    /// The destination pool.
+    pub to: &'a PoolName,
+    /// Another name for the destination.
+    pub destination_volume: Option<&'a VolumeName>,
+    /// Guest writes wait for both sides.
+    pub write_blocking: bool,
+}
+
+/// The volume a disk is on.
+#[derive(Debug, Clone)]
+pub struct SourceVolume {
+    /// Where it is.
+    pub location: VolumeLocation,
+    /// The same, in the form that compares clusters.
+    pub named: Named,
+    /// The pool of the configuration it lies in.
+    pub pool: Option<PoolName>,
+    /// Its format.
+    pub format: VolumeFormat,
+}
+
+/// Where the volume goes.
+#[derive(Debug, Clone)]
+pub struct Destination {
+    /// The pool.
+    pub pool: PoolName,
+    /// The pool's folder; none for RBD.
+    pub folder: Option<FilePool>,
+    /// The volume's name.
+    pub volume: VolumeName,
+    /// Where it will be.
+    pub location: VolumeLocation,
+    /// The format there.
+    pub format: VolumeFormat,
+    /// The destination `<disk>`.
+    pub xml: String,
+}
+
+/// A route: everything that follows from the request, the XML and the configuration.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The domain's parsed XML.
+    pub domain: DomainXml,
+    /// The disk's target.
+    pub target: DiskTarget,
+    /// The disk.
+    pub disk: Disk,
+    /// From where.
+    pub source: SourceVolume,
+    /// To where.
+    pub destination: Destination,
+    /// Flags of the block copy, [`CopyFlag::TransientJob`] included as if the domain were persistent.
+    pub flags: CopyFlags,
+}
+
+/// Chooses the route of a live move.
+///
+/// Errors, in this order: the XML, the disk, the pools, the pair, the names.
+pub fn choose(host: &HostFacts, xml: &str, request: &Request<'_>) -> Result<Route, Refusal> {
+    let domain = DomainXml::parse(xml)
+        .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
+    let disk = find_disk(&domain, request.disk)?.clone();
+    policy::check_disk(&domain, &disk)?;
+    let source = source_volume(host, &disk)?;
+    policy::check_encryption(&disk)?;
+    let pool = find_pool(host, request.to)?;
+    let target = DiskTarget::new(disk.target.as_str())
+        .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))?;
+    let (destination, named) = match &pool.kind {
+        PoolKind::Rbd(rbd) => to_rbd(pool, rbd, &domain, &disk, &source, request)?,
+        PoolKind::File(folder) => to_file(pool, folder, &domain, &disk, &source, request)?,
+    };
+    policy::check_same_volume(&domain, &disk, &named, &destination.location)?;
+    let flags = flags(&source, &destination, request);
+    Ok(Route { domain, target, disk, source, destination, flags })
+}
+
+fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk, Refusal> {
+    domain.find_disk(disk.as_str()).map_err(|error| {
+        let code = match &error {
+            FindDiskError::NotFound { .. } => RefusalCode::DiskNotFound,
+            // The same image twice in one guest: moving either would take it from the other.
+            FindDiskError::Ambiguous { .. } => RefusalCode::Shareable,
+        };
+        Refusal::new(code, error.to_string())
+    })
+}
+
+fn find_pool<'a>(host: &'a HostFacts, name: &PoolName) -> Result<&'a Pool, Refusal> {
+    let pool = host.pools.iter().find(|pool| pool.name == *name).ok_or_else(|| {
+        let known: Vec<&str> = host.pools.iter().map(|pool| pool.name.as_str()).collect();
+        Refusal::new(
+            RefusalCode::PoolUnknown,
+            format!("there is no pool {name}; there are: {}", known.join(", ")),
+        )
+    })?;
+    match &pool.kind {
+        PoolKind::File(folder) if !belongs_here(host, folder) => Err(other_hosts(host, pool)),
+        _ => Ok(pool),
+    }
+}
+
+fn to_rbd(
+    pool: &Pool,
+    rbd: &RbdPool,
+    domain: &DomainXml,
+    disk: &Disk,
+    source: &SourceVolume,
+    request: &Request<'_>,
+) -> Result<(Destination, Named), Refusal> {
+    let volume =
+        destination_name(&source.location.name(), request.destination_volume, VolumeFormat::Raw)?;
+    let hosts = rbd.monitors.to_libvirt_hosts().map_err(|error| {
+        Refusal::new(RefusalCode::PoolUnavailable, format!("pool {}: {error}", pool.name))
+    })?;
+    let path = rbd.address.image_path(volume.as_str());
+    let image: ImageSpec = path.parse().map_err(|error| {
+        Refusal::new(RefusalCode::InvalidName, format!("destination {path:?}: {error}"))
+    })?;
+    let xml = build_destination(
+        domain,
+        disk,
+        &DestinationSource::Rbd {
+            name: path,
+            hosts: hosts
+                .into_iter()
+                .map(|host| DestinationHost { name: host.name, port: host.port })
+                .collect(),
+            user: rbd.address.user.clone(),
+            secret_uuid: rbd.address.secret_uuid.clone(),
+        },
+        DestinationFormat::Raw,
+    );
+    let location = VolumeLocation::Rbd { address: rbd.address.clone(), image: volume.to_string() };
+    let named = Named::Rbd { monitors: Some(rbd.monitors.clone()), image };
+    let pool = pool.name.clone();
+    let format = VolumeFormat::Raw;
+    Ok((Destination { pool, folder: None, volume, location, format, xml }, named))
+}
+
+fn to_file(
+    pool: &Pool,
+    folder: &FilePool,
+    domain: &DomainXml,
+    disk: &Disk,
+    source: &SourceVolume,
+    request: &Request<'_>,
+) -> Result<(Destination, Named), Refusal> {
+    policy::check_pair(
+        disk,
+        &source.location,
+        &VolumeLocation::File { path: folder.path.clone() },
+    )?;
+    let volume =
+        destination_name(&source.location.name(), request.destination_volume, VolumeFormat::Qcow2)?;
+    let path = folder.path.join(volume.as_str());
+    let text = path.to_str().ok_or_else(|| {
+        Refusal::new(RefusalCode::InvalidName, format!("path {path:?} is not UTF-8"))
+    })?;
+    let xml = build_destination(
+        domain,
+        disk,
+        &DestinationSource::File { path: text.to_owned() },
+        DestinationFormat::Qcow2,
+    );
+    let destination = Destination {
+        pool: pool.name.clone(),
+        folder: Some(folder.clone()),
+        volume,
+        location: VolumeLocation::File { path: path.clone() },
+        format: VolumeFormat::Qcow2,
+        xml,
+    };
+    Ok((destination, Named::File(path)))
+}
+
+fn flags(source: &SourceVolume, destination: &Destination, request: &Request<'_>) -> CopyFlags {
+    let mut flags = CopyFlags::from([CopyFlag::ReuseExt, CopyFlag::TransientJob]);
+    // Sources of more than one layer were refused, so an RBD source has exactly one.
+    if matches!(
+        (&source.location, &destination.location),
+        (VolumeLocation::Rbd { .. }, VolumeLocation::Rbd { .. })
+    ) {
+        flags.insert(CopyFlag::Shallow);
+    }
+    if request.write_blocking {
+        flags.insert(CopyFlag::SynchronousWrites);
+    }
+    flags
+}

@@ -1,0 +1,160 @@
+//! The plan as a value: every step with all the values it needs, so that nothing is looked up to decide later.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ports::FileOwner;
+use crate::spec::{
+    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, Identity, MigrateSpec, PoolName,
+    VolumeFormat, VolumeLocation,
+};
+
+/// Everything that will be done, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The request.
+    pub spec: MigrateSpec,
+    /// The domain's name, for people.
+    pub domain_name: String,
+    /// The domain.
+    pub domain: DomainUuid,
+    /// Whether a stored definition exists.
+    pub persistent: bool,
+    /// The disk.
+    pub target: DiskTarget,
+    /// The disk's alias in QEMU, by which its device is found.
+    pub alias: Option<String>,
+    /// Where the volume is.
+    pub source: VolumeLocation,
+    /// The pool of the configuration it is in; none for an RBD pool that is not configured.
+    pub source_pool: Option<PoolName>,
+    /// Its format.
+    pub source_format: VolumeFormat,
+    /// What makes it itself.
+    pub source_identity: Identity,
+    /// The node QEMU had on top of the device.
+    pub source_node: Option<String>,
+    /// The destination pool.
+    pub destination_pool: PoolName,
+    /// Where the volume goes.
+    pub destination: VolumeLocation,
+    /// Its format there.
+    pub destination_format: VolumeFormat,
+    /// The destination `<disk>`.
+    pub destination_xml: String,
+    /// Flags of the block copy.
+    pub flags: CopyFlags,
+    /// What the guest sees, exactly.
+    pub size: Bytes,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// What the client should know beforehand.
+    pub warnings: Vec<String>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum Step {
+    /// Make the destination under the operation's private name and record its identity.
+    CreateDestination {
+        /// Where, under the private name.
+        volume: VolumeLocation,
+        /// The format.
+        format: VolumeFormat,
+        /// What the guest sees.
+        size: Bytes,
+        /// Owner and mode of a file.
+        owner: Option<FileOwner>,
+    },
+    /// Give it its final name, replacing nothing.
+    PublishDestination {
+        /// The private name.
+        from: VolumeLocation,
+        /// The final name.
+        to: VolumeLocation,
+    },
+    /// Start the block copy.
+    StartCopy {
+        /// Limit at the start.
+        bandwidth: Option<BytesPerSecond>,
+    },
+    /// Wait for READY.
+    AwaitReady {
+        /// Give up after this time.
+        deadline: Option<Duration>,
+        /// Then wait for the operator's word.
+        manual_pivot: bool,
+    },
+    /// Look at the destination again, then switch.
+    Pivot,
+    /// Compare QEMU, live XML and stored XML; repair the stored one.
+    VerifyMove,
+    /// Give the source its retired name.
+    RetireSource {
+        /// Its name now.
+        from: VolumeLocation,
+        /// Its retired name.
+        to: VolumeLocation,
+    },
+    /// Remove the source.
+    RemoveSource {
+        /// Under its retired name.
+        volume: VolumeLocation,
+    },
+}
+
+/// A step's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepKind {
+    /// [`Step::CreateDestination`]
+    CreateDestination,
+    /// [`Step::PublishDestination`]
+    PublishDestination,
+    /// [`Step::StartCopy`]
+    StartCopy,
+    /// [`Step::AwaitReady`]
+    AwaitReady,
+    /// [`Step::Pivot`]
+    Pivot,
+    /// [`Step::VerifyMove`]
+    VerifyMove,
+    /// [`Step::RetireSource`]
+    RetireSource,
+    /// [`Step::RemoveSource`]
+    RemoveSource,
+}
+
+impl Step {
+    /// Which step it is.
+    pub const fn kind(&self) -> StepKind {
+        match self {
+            Self::CreateDestination { .. } => StepKind::CreateDestination,
+            Self::PublishDestination { .. } => StepKind::PublishDestination,
+            Self::StartCopy { .. } => StepKind::StartCopy,
+            Self::AwaitReady { .. } => StepKind::AwaitReady,
+            Self::Pivot => StepKind::Pivot,
+            Self::VerifyMove => StepKind::VerifyMove,
+            Self::RetireSource { .. } => StepKind::RetireSource,
+            Self::RemoveSource { .. } => StepKind::RemoveSource,
+        }
+    }
+}
+
+impl StepKind {
+    /// The stable word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateDestination => "create-destination",
+            Self::PublishDestination => "publish-destination",
+            Self::StartCopy => "start-copy",
+            Self::AwaitReady => "await-ready",
+            Self::Pivot => "pivot",
+            Self::VerifyMove => "verify-move",
+            Self::RetireSource => "retire-source",
+            Self::RemoveSource => "remove-source",
+        }
+    }
+}
