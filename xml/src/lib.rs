@@ -4,6 +4,23 @@
 //! are the facts read from it; [`build_destination`] and the `with_*` methods of [`DomainXml`]
 //! produce new text by splicing, so bytes that were not edited are the bytes that came in.
 //!
+//! ```
+//! use volferry_xml::{DestinationFormat, DestinationSource, DomainXml, build_destination};
+//!
+//! let domain = DomainXml::parse(
+//!     "<domain><devices><disk type='network'><driver name='qemu' type='raw' cache='none'/>\
+//!      <source protocol='rbd' name='pool/vol-1'/><target dev='vda'/></disk></devices></domain>",
+//! )?;
+//! let disk = domain.find_disk("pool/vol-1")?;
+//! let copy = DestinationSource::File { path: "/srv/a & b/vol-1.qcow2".to_owned() };
+//! assert_eq!(
+//!     build_destination(&domain, disk, &copy, DestinationFormat::Qcow2),
+//!     "<disk type='file'><driver name='qemu' type='qcow2' cache='none'/>\
+//!      <source file='/srv/a &amp; b/vol-1.qcow2'/><target dev='vda'/></disk>",
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What must not live here: input or output of any kind, libvirt calls, and policy (which disk may
 //! move where). This crate says what the XML says and writes what it is told to write.
 

@@ -124,13 +124,15 @@ pub(super) fn read_source(document: &Document, owner: ElementId) -> Source {
     }
     let Some(element) = document.child(owner, "source") else { return Source::None };
     let value = |name| document.attribute_value(element, name);
+    // libvirt takes an empty path for none (`virDomainStorageSourceParse`).
+    let path = |name| value(name).filter(|path| !path.is_empty());
     let read = match kind.as_str() {
-        "file" => value("file").map(|path| Source::File {
+        "file" => path("file").map(|path| Source::File {
             path,
             has_data_store: document.child(element, "dataStore").is_some(),
         }),
-        "block" => value("dev").map(|dev| Source::Block { dev }),
-        "dir" => value("dir").map(|path| Source::Dir { path }),
+        "block" => path("dev").map(|dev| Source::Block { dev }),
+        "dir" => path("dir").map(|path| Source::Dir { path }),
         "volume" => {
             value("pool").zip(value("volume")).map(|(pool, volume)| Source::Volume { pool, volume })
         }
@@ -154,7 +156,7 @@ fn read_network(document: &Document, element: ElementId, protocol: String) -> So
     });
     Source::Network {
         protocol,
-        name: document.attribute_value(element, "name"),
+        name: document.attribute_value(element, "name").filter(|name| !name.is_empty()),
         hosts: hosts.collect(),
         config: child_value("config", "file"),
         snapshot: child_value("snapshot", "name"),

@@ -86,6 +86,9 @@ pub(super) fn inherited(document: &Document, top: ElementId) -> Vec<(&str, &str)
         let attributes = element.attributes.iter().map(|attribute| &attribute.name);
         for name in std::iter::once(&element.name).chain(attributes) {
             let Some((prefix, _)) = document.text()[name.clone()].split_once(':') else { continue };
+            if needed.contains_key(prefix) {
+                continue;
+            }
             if let Some((owner, uri)) = declaration(document, id, prefix)
                 && document.element(owner).span.start < document.element(top).span.start
             {

@@ -104,7 +104,9 @@ fn the_type_decides_which_attribute_of_the_source_counts() {
     assert_eq!(source("><source file='/a' dev='/b' name='c'/>"), file("/a"));
     assert_eq!(source("type='file'><source dev='/b'/>"), Source::None);
     assert_eq!(source("type='file'>"), Source::None);
-    assert_eq!(source("type='file'><source file=''/>"), file(""));
+    assert_eq!(source("type='file'><source file=''/>"), Source::None);
+    let nbd = source("type='network'><source protocol='nbd' name=''/>");
+    assert_eq!(nbd.reference(), None);
     assert_eq!(
         source("type='block'><source file='/a' dev='/b'/>"),
         Source::Block { dev: "/b".into() }
