@@ -15,7 +15,16 @@ ceph_quiet() {
   said=$(ceph_cmd "$@" 2>&1) || lab_die "ceph $*: $said"
 }
 
-ceph_objectstore() { printf '%s\n' "${VOLFERRY_LAB_OBJECTSTORE:-memstore}"; }
+# The kind asked for; else the one that exists; else memstore.
+ceph_objectstore() {
+  if [[ -n ${VOLFERRY_LAB_OBJECTSTORE:-} ]]; then
+    printf '%s\n' "$VOLFERRY_LAB_OBJECTSTORE"
+  elif [[ -s $CEPH_DIR/objectstore ]]; then
+    cat "$CEPH_DIR/objectstore"
+  else
+    printf 'memstore\n'
+  fi
+}
 
 # Two free neighbouring ports below the ephemeral range, not the ones other clusters usually have.
 ceph_pick_ports() {
@@ -132,6 +141,9 @@ ceph_pgs_clean() {
 
 # Builds the cluster from nothing.
 ceph_create() {
+  local store
+  store=$(ceph_objectstore)
+  [[ $store == memstore || $store == bluestore ]] || lab_die "VOLFERRY_LAB_OBJECTSTORE: memstore or bluestore, not '$store'"
   rm -rf "$CEPH_DIR"
   mkdir -p "$CEPH_DIR"/{run,log,crash,mon,mgr,osd}
   chmod 700 "$CEPH_DIR/mon" "$CEPH_DIR/mgr" "$CEPH_DIR/osd"
@@ -140,7 +152,7 @@ ceph_create() {
   osd_uuid=$(</proc/sys/kernel/random/uuid)
   read -r v2 v1 < <(ceph_pick_ports)
   printf '%s %s\n' "$v2" "$v1" >"$CEPH_DIR/ports"
-  ceph_objectstore >"$CEPH_DIR/objectstore"
+  printf '%s\n' "$store" >"$CEPH_DIR/objectstore"
   ceph_write_conf "$fsid" "$v2" "$v1"
   ceph_make_keys
   monmaptool --create --clobber --fsid "$fsid" --addv lab "[v2:127.0.0.1:$v2,v1:127.0.0.1:$v1]" \
