@@ -211,6 +211,13 @@ impl MonitorList {
             .any(|ours| theirs.iter().any(|theirs| ours.is_of_the_same_monitor_as(theirs)))
     }
 
+    /// The monitors that are tried as v2 and v1, as v2 only; `None` where that changes nothing.
+    #[cfg(feature = "native")]
+    pub(crate) fn v2_only(&self) -> Option<Self> {
+        let entries: Vec<_> = self.entries.iter().filter_map(MonitorEntry::as_v2_only).collect();
+        (!entries.is_empty()).then_some(Self { entries })
+    }
+
     fn join(&self, separator: &str, write: impl Fn(&MonitorEntry) -> String) -> String {
         self.entries.iter().map(write).collect::<Vec<_>>().join(separator)
     }

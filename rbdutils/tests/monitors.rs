@@ -1,5 +1,7 @@
 //! Monitor lists as people write them: a table of cases, and properties of every accepted list.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use proptest::prelude::*;
 use rbdutils::monitors::{EntryRule, MonitorError, MonitorList};
 

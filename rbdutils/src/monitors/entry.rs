@@ -221,6 +221,20 @@ impl MonitorEntry {
     }
 }
 
+#[cfg(feature = "native")]
+impl MonitorEntry {
+    /// The entry for a client that shall try v2 only; `None` where that says nothing new.
+    pub(super) fn as_v2_only(&self) -> Option<Self> {
+        match self {
+            Self::Plain { address, port } if address.ip().is_some() && *port != Some(V1_PORT) => {
+                let (protocol, address) = (Protocol::V2, address.clone());
+                Some(Self::Prefixed(ProtocolAddress { protocol, address, port: *port }))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Endpoint<'_> {
     /// The rule of [`super::MonitorList::shares_a_monitor_with`] for two endpoints.
     pub(super) fn is_of_the_same_monitor_as(&self, other: &Endpoint<'_>) -> bool {
@@ -239,12 +253,14 @@ impl Endpoint<'_> {
             && self.doors().iter().any(|d| doors.contains(d))
     }
 
-    /// What Ceph makes of it: without a prefix 6789 is v1, any other port is v2, none is both.
+    /// What a Ceph client makes of it: without a prefix 6789 is v1, 3300 is v2, any other port is
+    /// tried as both, and without a port it is one of each.
     fn doors(&self) -> Vec<(Protocol, u16)> {
         match (self.protocol, self.port) {
             (Protocol::Any, None) => vec![(Protocol::V2, V2_PORT), (Protocol::V1, V1_PORT)],
             (Protocol::Any, Some(V1_PORT)) => vec![(Protocol::V1, V1_PORT)],
-            (Protocol::Any, Some(port)) => vec![(Protocol::V2, port)],
+            (Protocol::Any, Some(V2_PORT)) => vec![(Protocol::V2, V2_PORT)],
+            (Protocol::Any, Some(port)) => vec![(Protocol::V2, port), (Protocol::V1, port)],
             (protocol, Some(port)) => vec![(protocol, port)],
             (protocol, None) => {
                 vec![(protocol, if protocol == Protocol::V1 { V1_PORT } else { V2_PORT })]

@@ -1,0 +1,293 @@
+//! Images on a real cluster. Runs where the lab tells how to reach one, and says so where not:
+//! `VOLFERRY_LAB_CEPH_CONF` (its `mon_host` is read), `VOLFERRY_LAB_CEPH_USER`,
+//! `VOLFERRY_LAB_CEPH_KEY_FILE` (the bare key) and `VOLFERRY_LAB_CEPH_POOL`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rbdutils::cluster::{Cluster, ConnectOptions, Timeouts};
+use rbdutils::errno::ErrorClass;
+use rbdutils::images::{CreateOptions, Features, ImageError, ImageId, Pool};
+use rbdutils::monitors::{MonitorEntry, MonitorList};
+use rbdutils::names::{ImageName, PoolName, SnapshotName};
+
+const MIB: u64 = 1 << 20;
+
+/// A pool of the lab; removes what the test made in it.
+struct Lab {
+    options: ConnectOptions,
+    pool: Pool,
+    prefix: String,
+}
+
+impl Lab {
+    fn find(test: &str) -> Option<Self> {
+        let variable = |name| {
+            let value = std::env::var(name).ok();
+            if value.is_none() {
+                println!("SKIPPED {test}: {name} is not set, there is no lab cluster");
+            }
+            value
+        };
+        let conf = std::fs::read_to_string(variable("VOLFERRY_LAB_CEPH_CONF")?).unwrap();
+        let user = variable("VOLFERRY_LAB_CEPH_USER")?;
+        let key = std::fs::read_to_string(variable("VOLFERRY_LAB_CEPH_KEY_FILE")?).unwrap();
+        let pool = PoolName::new(variable("VOLFERRY_LAB_CEPH_POOL")?).unwrap();
+        let monitors = conf.lines().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            matches!(key.trim(), "mon_host" | "mon host").then(|| value.trim().to_owned())
+        });
+        let options = ConnectOptions {
+            monitors: MonitorList::parse(&monitors.unwrap(), 0).unwrap(),
+            user: Some(user),
+            key: Some(key.trim().into()),
+            timeouts: Timeouts::default(),
+        };
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("native-{}-{count}", std::process::id());
+        let pool = Cluster::connect(&options).unwrap().pool(&pool, None).unwrap();
+        Some(Self { options, pool, prefix })
+    }
+
+    fn name(&self, name: &str) -> ImageName {
+        ImageName::new(format!("{}-{name}", self.prefix)).unwrap()
+    }
+
+    fn create(&self, name: &str, size_bytes: u64) -> (ImageName, ImageId) {
+        let name = self.name(name);
+        let id = self.pool.create(&name, size_bytes).unwrap();
+        (name, id)
+    }
+}
+
+macro_rules! lab {
+    ($test:literal) => {
+        match Lab::find($test) {
+            Some(lab) => lab,
+            None => return,
+        }
+    };
+}
+
+#[test]
+fn an_image_from_its_creation_to_its_end() {
+    let lab = lab!("an_image_from_its_creation_to_its_end");
+    let (web, id) = lab.create("web", 64 * MIB);
+    assert!(matches!(lab.pool.create(&web, MIB), Err(ImageError::Exists { .. })));
+    assert_eq!(lab.pool.image_id(&web).unwrap().as_ref(), Some(&id));
+    assert_eq!(lab.pool.image_id(&lab.name("none")).unwrap(), None);
+
+    let facts = lab.pool.describe(&web).unwrap();
+    assert_eq!((&facts.id, facts.size_bytes, facts.object_size_bytes), (&id, 64 * MIB, 4 * MIB));
+    assert!(facts.features.contains(Features::FAST_DIFF.union(Features::EXCLUSIVE_LOCK)));
+    assert_eq!(facts.children, Some(vec![]));
+    assert_eq!(facts.watchers, vec![], "looking at an image must not be seen as a use of it");
+    assert_eq!(facts.parent, None);
+    assert_eq!(lab.pool.allocated_bytes(&web).unwrap(), 0);
+
+    assert_eq!(lab.pool.get_metadata(&web, "volferry").unwrap(), None);
+    lab.pool.set_metadata(&web, "volferry", &"x".repeat(5000)).unwrap();
+    assert_eq!(lab.pool.get_metadata(&web, "volferry").unwrap().unwrap().len(), 5000);
+
+    let other = ImageId::new("0123456789ab");
+    let error = lab.pool.remove(&web, &other).unwrap_err();
+    assert!(matches!(&error, ImageError::IdMismatch { found, .. } if *found == id), "{error}");
+    let mut progress = 0;
+    lab.pool.remove_with_progress(&web, &id, &mut |_, _| progress += 1).unwrap();
+    assert!(progress > 0);
+    assert_eq!(lab.pool.remove(&web, &id).unwrap_err().class(), ErrorClass::NotFound);
+    assert_eq!(lab.pool.describe(&web).unwrap_err().class(), ErrorClass::NotFound);
+}
+
+#[test]
+fn options_of_a_new_image() {
+    let lab = lab!("options_of_a_new_image");
+    let name = lab.name("options");
+    let options = CreateOptions {
+        features: Some(Features::LAYERING),
+        object_size_bytes: Some(MIB),
+        data_pool: None,
+    };
+    let id = lab.pool.create_with(&name, 10 * MIB, &options).unwrap();
+    let facts = lab.pool.describe(&name).unwrap();
+    assert_eq!((facts.features, facts.object_size_bytes), (Features::LAYERING, MIB));
+    lab.pool.remove(&name, &id).unwrap();
+    let options = CreateOptions { object_size_bytes: Some(3 * MIB), ..CreateOptions::default() };
+    assert!(lab.pool.create_with(&name, MIB, &options).is_err());
+}
+
+#[test]
+fn a_rename_never_replaces() {
+    let lab = lab!("a_rename_never_replaces");
+    let ((a, a_id), (b, b_id)) = (lab.create("a", MIB), lab.create("b", MIB));
+    let error = lab.pool.rename_no_replace(&a, &b).unwrap_err();
+    assert!(matches!(error, ImageError::Exists { .. }), "{error}");
+    assert_eq!(lab.pool.image_id(&a).unwrap().as_ref(), Some(&a_id));
+    assert_eq!(lab.pool.image_id(&b).unwrap().as_ref(), Some(&b_id));
+
+    let c = lab.name("c");
+    lab.pool.rename_no_replace(&a, &c).unwrap();
+    assert_eq!(lab.pool.image_id(&a).unwrap(), None);
+    assert_eq!(lab.pool.image_id(&c).unwrap().as_ref(), Some(&a_id));
+    assert_eq!(lab.pool.rename_no_replace(&a, &b).unwrap_err().class(), ErrorClass::NotFound);
+
+    // Of several renames to one name at the same time exactly one wins.
+    let target = lab.name("target");
+    let sources: Vec<_> = (0..4).map(|n| lab.create(&format!("race{n}"), MIB)).collect();
+    let race = |name: &ImageName| lab.pool.rename_no_replace(name, &target).is_ok();
+    let won: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = sources.iter().map(|(name, _)| scope.spawn(|| race(name))).collect();
+        threads.into_iter().map(|thread| usize::from(thread.join().unwrap())).sum()
+    });
+    assert_eq!(won, 1);
+    let winner = lab.pool.image_id(&target).unwrap().unwrap();
+    lab.pool.remove(&target, &winner).unwrap();
+    for (name, id) in
+        sources.into_iter().filter(|(_, id)| *id != winner).chain([(b, b_id), (c, a_id)])
+    {
+        lab.pool.remove(&name, &id).unwrap();
+    }
+}
+
+#[test]
+fn what_keeps_an_image_from_being_removed_is_named() {
+    let lab = lab!("what_keeps_an_image_from_being_removed_is_named");
+    let (base, id) = lab.create("base", 8 * MIB);
+    let golden = SnapshotName::new("golden").unwrap();
+    lab.pool.snapshot_create(&base, &golden).unwrap();
+    assert_eq!(lab.pool.snapshot_create(&base, &golden).unwrap_err().class(), ErrorClass::Exists);
+    let error = lab.pool.remove(&base, &id).unwrap_err();
+    assert!(
+        matches!(&error, ImageError::HasSnapshots { snapshots, .. } if *snapshots == ["golden"])
+    );
+
+    let clone = lab.name("clone");
+    let clone_id = lab.pool.clone_from((&lab.pool, &base, &golden), &clone).unwrap();
+    let facts = lab.pool.describe(&clone).unwrap();
+    let parent = facts.parent.unwrap();
+    assert_eq!((parent.image.id, parent.snapshot.as_str()), (id.clone(), "golden"));
+    assert_eq!(parent.image.pool, lab.pool.name().as_str());
+    match lab.pool.remove(&base, &id).unwrap_err() {
+        ImageError::HasChildren { children, .. } => {
+            assert_eq!(children.len(), 1);
+            assert_eq!((&children[0].id, &children[0].image), (&clone_id, &clone.to_string()));
+        }
+        // A user of one pool may not look for clones in the others.
+        ImageError::HasSnapshots { .. } => {
+            assert_eq!(lab.pool.describe(&base).unwrap().children, None);
+        }
+        other => panic!("{other}"),
+    }
+    lab.pool.remove(&clone, &clone_id).unwrap();
+    lab.pool.snapshot_remove(&base, &golden).unwrap();
+    lab.pool.remove(&base, &id).unwrap();
+}
+
+#[test]
+fn many_snapshots_are_all_listed() {
+    let lab = lab!("many_snapshots_are_all_listed");
+    let (image, id) = lab.create("snapshots", MIB);
+    let names: Vec<String> = (0..5).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        lab.pool.snapshot_create(&image, &SnapshotName::new(name).unwrap()).unwrap();
+    }
+    let snapshots = lab.pool.describe(&image).unwrap().snapshots;
+    assert!(snapshots.iter().all(|s| s.by_user && s.size_bytes == MIB));
+    assert_eq!(snapshots.into_iter().map(|s| s.name).collect::<Vec<_>>(), names);
+    for name in &names {
+        lab.pool.snapshot_remove(&image, &SnapshotName::new(name).unwrap()).unwrap();
+    }
+    lab.pool.remove(&image, &id).unwrap();
+}
+
+#[test]
+fn a_trashed_name_is_free_again() {
+    let lab = lab!("a_trashed_name_is_free_again");
+    let (image, old) = lab.create("trash", MIB);
+    lab.pool.trash_move(&image).unwrap();
+    assert_eq!(lab.pool.image_id(&image).unwrap(), None);
+    let new = lab.pool.create(&image, MIB).unwrap();
+    assert_ne!(old, new);
+    assert!(matches!(lab.pool.remove(&image, &old), Err(ImageError::IdMismatch { .. })));
+    lab.pool.remove(&image, &new).unwrap();
+}
+
+#[test]
+fn space_and_identity() {
+    let lab = lab!("space_and_identity");
+    let space = lab.pool.space().unwrap();
+    assert!(space.max_avail_bytes > 0 && space.writable_bytes() > 0, "{space:?}");
+    assert!(space.flags.is_some(), "profile rbd may read the flags");
+    let cluster = Cluster::connect(&lab.options).unwrap();
+    assert_eq!(cluster.fsid().unwrap().len(), 36);
+    let error = cluster.pool(&PoolName::new("no-such-pool").unwrap(), None).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::NotFound);
+}
+
+#[test]
+fn a_wrong_key_or_user_is_permission_denied() {
+    let lab = lab!("a_wrong_key_or_user_is_permission_denied");
+    let class = |options: &ConnectOptions| Cluster::connect(options).unwrap_err().class();
+    let mut options = lab.options.clone();
+    options.key = Some("AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==".into());
+    assert_eq!(class(&options), ErrorClass::PermissionDenied);
+    let one_port_for_both = options.monitors.entries().iter().find_map(|entry| match entry {
+        MonitorEntry::Vector(members) => members.iter().find_map(|m| m.port),
+        _ => None,
+    });
+    if let Some(port) = one_port_for_both {
+        let mut options = options.clone();
+        options.monitors = MonitorList::parse("127.0.0.1", port.into()).unwrap();
+        options.timeouts.connect = Duration::from_secs(2);
+        assert_eq!(class(&options), ErrorClass::PermissionDenied, "port {port}, v2 and v1 tried");
+    }
+    options.key = Some("no key".into());
+    assert_eq!(class(&options), ErrorClass::PermissionDenied);
+    options.key = None;
+    assert_eq!(class(&options), ErrorClass::PermissionDenied);
+    options.user = Some("nobody".into());
+    options.key = lab.options.key.clone();
+    assert_eq!(class(&options), ErrorClass::PermissionDenied);
+}
+
+/// Needs no lab: nobody listens there.
+#[test]
+fn silent_monitors_are_unreachable_in_time() {
+    let second = Duration::from_secs(1);
+    let class = |monitors: &str| {
+        let started = Instant::now();
+        let error = Cluster::connect(&ConnectOptions {
+            monitors: MonitorList::parse(monitors, 0).unwrap(),
+            user: Some("volferry".to_owned()),
+            key: Some("AQAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAAAA==".into()),
+            timeouts: Timeouts { connect: second, monitor: second, osd: second },
+        })
+        .unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+        println!("{error}: {}", error.errno().unwrap());
+        error.class()
+    };
+    assert_eq!(class("127.0.0.1:9"), ErrorClass::Unreachable);
+    assert_eq!(class("no-such-monitor.invalid"), ErrorClass::Unreachable);
+}
+
+/// The look before the pivot: one read. The bound is loose, a lab machine is slow.
+#[test]
+fn reading_an_id_is_quick() {
+    let lab = lab!("reading_an_id_is_quick");
+    let (image, id) = lab.create("quick", MIB);
+    let mut times: Vec<Duration> = (0..200)
+        .map(|_| {
+            let started = Instant::now();
+            assert_eq!(lab.pool.image_id(&image).unwrap().as_ref(), Some(&id));
+            started.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("image_id: p50 {:?}, p99 {:?}", times[100], times[198]);
+    assert!(times[100] < Duration::from_millis(20));
+    lab.pool.remove(&image, &id).unwrap();
+}
