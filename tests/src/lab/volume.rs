@@ -1,0 +1,251 @@
+//! Volumes of guests in the lab's pools: made from the built images, read back as raw.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::User;
+
+use super::{Lab, LabError, at, output};
+
+/// Which built image a volume starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// The root disk.
+    Root,
+    /// The data disk.
+    Data,
+}
+
+impl Base {
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Base::Root => "root.raw",
+            Base::Data => "data.raw",
+        }
+    }
+}
+
+/// Format of a volume's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Raw.
+    Raw,
+    /// Qcow2.
+    Qcow2,
+}
+
+impl Format {
+    /// As QEMU and libvirt call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Raw => "raw",
+            Format::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// Where a volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// An RBD image.
+    Rbd {
+        /// Ceph pool.
+        pool: String,
+        /// Image name.
+        image: String,
+    },
+}
+
+/// A volume: where, in which format, and on which template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Where it is.
+    pub place: Place,
+    /// Its format.
+    pub format: Format,
+    /// The template it is made on: a qcow2 file under an overlay, or an RBD image to clone.
+    pub template: Option<Place>,
+}
+
+impl Volume {
+    /// A qcow2 file.
+    #[must_use]
+    pub fn qcow2(path: impl Into<PathBuf>) -> Volume {
+        Volume { place: Place::File(path.into()), format: Format::Qcow2, template: None }
+    }
+
+    /// A raw file.
+    #[must_use]
+    pub fn raw(path: impl Into<PathBuf>) -> Volume {
+        Volume { place: Place::File(path.into()), format: Format::Raw, template: None }
+    }
+
+    /// An RBD image.
+    #[must_use]
+    pub fn rbd(pool: &str, image: &str) -> Volume {
+        let place = Place::Rbd { pool: pool.into(), image: image.into() };
+        Volume { place, format: Format::Raw, template: None }
+    }
+
+    /// A qcow2 overlay over a template file, which `create` makes if it is missing.
+    #[must_use]
+    pub fn overlay(path: impl Into<PathBuf>, template: impl Into<PathBuf>) -> Volume {
+        Volume { template: Some(Place::File(template.into())), ..Volume::qcow2(path) }
+    }
+
+    /// A clone of the snapshot `base` of a template image, which `create` makes if it is missing.
+    #[must_use]
+    pub fn clone_of(pool: &str, image: &str, template: &str) -> Volume {
+        let template = Place::Rbd { pool: pool.into(), image: template.into() };
+        Volume { template: Some(template), ..Volume::rbd(pool, image) }
+    }
+
+    /// Reads what [`Volume::spec`] and [`Format::name`] wrote.
+    #[must_use]
+    pub fn parse(spec: &str, format: &str) -> Option<Volume> {
+        let format = match format {
+            "raw" => Format::Raw,
+            "qcow2" => Format::Qcow2,
+            _ => return None,
+        };
+        let place = match spec.strip_prefix("rbd:") {
+            Some(name) => {
+                let (pool, image) = name.split_once('/')?;
+                Place::Rbd { pool: pool.into(), image: image.into() }
+            }
+            None => Place::File(spec.into()),
+        };
+        Some(Volume { place, format, template: None })
+    }
+
+    /// As the scripts and qemu-img take it: a path or `rbd:POOL/IMAGE`.
+    #[must_use]
+    pub fn spec(&self) -> String {
+        match &self.place {
+            Place::File(path) => path.display().to_string(),
+            Place::Rbd { pool, image } => format!("rbd:{pool}/{image}"),
+        }
+    }
+}
+
+impl Lab {
+    /// Makes a volume with the content of a built image; what had its name before is removed.
+    ///
+    /// # Errors
+    /// When a tool fails.
+    pub fn create(&self, base: Base, volume: &Volume) -> Result<Volume, LabError> {
+        let image = self.built(base.file())?;
+        if !image.exists() {
+            self.build_images()?;
+        }
+        self.remove(volume)?;
+        match (&volume.place, &volume.template) {
+            (_, None) => self.convert(&image, volume)?,
+            (Place::File(path), Some(Place::File(template))) => {
+                if !template.exists() {
+                    self.convert(&image, &Volume::qcow2(template))?;
+                }
+                output(
+                    Command::new("qemu-img")
+                        .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+                        .args([template, path]),
+                )?;
+                self.give_to_qemu(path)?;
+            }
+            (Place::Rbd { pool, image: name }, Some(Place::Rbd { pool: from, image: template })) => {
+                let parent = format!("{from}/{template}");
+                let snapshot = format!("{parent}@base");
+                if self.rbd(&["info", &snapshot]).is_err() {
+                    self.convert(&image, &Volume::rbd(from, template))?;
+                    self.rbd(&["snap", "create", &snapshot])?;
+                    self.rbd(&["snap", "protect", &snapshot])?;
+                }
+                self.rbd(&["clone", &snapshot, &format!("{pool}/{name}")])?;
+            }
+            (_, Some(_)) => {
+                let text = "a template must be of the same kind as the volume".into();
+                return Err(LabError::Command { command: "create".into(), text });
+            }
+        }
+        Ok(volume.clone())
+    }
+
+    fn convert(&self, image: &Path, volume: &Volume) -> Result<(), LabError> {
+        let mut target = volume.spec();
+        if matches!(volume.place, Place::Rbd { .. }) {
+            let conf = self.setting("VOLFERRY_LAB_CEPH_CONF")?;
+            target = format!("{target}:id=volferry:conf={conf}");
+        }
+        output(
+            Command::new("qemu-img")
+                .args(["convert", "-f", "raw", "-O", volume.format.name()])
+                .arg(image)
+                .arg(target),
+        )?;
+        match &volume.place {
+            Place::File(path) => self.give_to_qemu(path),
+            Place::Rbd { .. } => Ok(()),
+        }
+    }
+
+    /// Where QEMU is not root and libvirt leaves owners alone, files must be QEMU's from the start.
+    pub(crate) fn give_to_qemu(&self, path: &Path) -> Result<(), LabError> {
+        if self.mode() != "qemu-static" {
+            return Ok(());
+        }
+        let missing = || LabError::NotUp("there is no user libvirt-qemu".into());
+        let user = User::from_name("libvirt-qemu").ok().flatten().ok_or_else(missing)?;
+        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).map_err(at(path))
+    }
+
+    /// Removes a volume, if it is there.
+    ///
+    /// # Errors
+    /// When it cannot be removed (still in use).
+    pub fn remove(&self, volume: &Volume) -> Result<(), LabError> {
+        match &volume.place {
+            Place::File(path) => match fs::remove_file(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(at(path)(error)),
+                _ => Ok(()),
+            },
+            Place::Rbd { pool, image } => {
+                let name = format!("{pool}/{image}");
+                let names = self.rbd(&["ls", pool])?;
+                if names.lines().any(|line| line == image) {
+                    self.rbd(&["rm", &name])?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Is the volume there?
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    pub fn exists(&self, volume: &Volume) -> Result<bool, LabError> {
+        match &volume.place {
+            Place::File(path) => Ok(path.exists()),
+            Place::Rbd { pool, image } => Ok(self.rbd(&["ls", pool])?.lines().any(|l| l == image)),
+        }
+    }
+
+    /// Converts a volume to a raw file.
+    ///
+    /// # Errors
+    /// When it is missing, still written to, or not of its format.
+    pub fn to_raw(&self, volume: &Volume, out: &Path) -> Result<(), LabError> {
+        output(
+            Command::new(self.script("to-raw.sh")?)
+                .env("VOLFERRY_LAB_DIR", self.dir()?)
+                .args([&volume.spec(), volume.format.name()])
+                .arg(out),
+        )
+        .map(drop)
+    }
+}
