@@ -1,4 +1,294 @@
 //! Carries plans out: one owner task per operation, every effect journaled before and after.
-pub mod inventory;
+//!
+//! [`Engine`] is the handle everybody else holds: it admits requests, answers from published views and passes
+//! wishes on. Only an operation's owner task changes the operation. Deciding what is right is `plan/`'s and
+//! `operation/`'s work; touching the world is the ports'.
 
+mod backoff;
+mod context;
+pub mod inventory;
+pub mod observe;
+mod owner;
+mod recovery;
+mod registry;
+mod settle;
+mod steps;
+mod wishes;
+
+use std::sync::Arc;
+
+use context::Context;
+pub use context::Tuning;
 pub use inventory::{DiskListing, HostListing, PoolListing};
+use owner::Owner;
+use registry::{Registry, Reservation};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::facts::HostFacts;
+use crate::journal::{Journal, JournalError};
+use crate::operation::{Admission, OperationView};
+use crate::plan::{Plan, Refusal, RefusalCode};
+use crate::ports::Ports;
+use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
+
+/// How many finished operations are kept at hand; older ones are read from the journal.
+const FINISHED_AT_HAND: usize = 1000;
+
+/// The engine; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    context: Arc<Context>,
+    registry: Arc<Registry>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Why a command to an operation was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No such operation.
+    #[error("there is no operation {0}")]
+    UnknownOperation(OperationId),
+    /// The state does not allow it.
+    #[error("operation {operation}: {reason}")]
+    NotAllowed {
+        /// The operation.
+        operation: OperationId,
+        /// Why.
+        reason: String,
+    },
+    /// The journal could not be read.
+    #[error("cannot read the history of operation {operation}")]
+    Journal {
+        /// The operation.
+        operation: OperationId,
+        /// Why.
+        #[source]
+        source: JournalError,
+    },
+}
+
+/// A published view that changes.
+pub type ViewReceiver = watch::Receiver<Arc<OperationView>>;
+
+impl Engine {
+    /// Opens the engine over a journal and settles every unfinished operation into an owner task.
+    ///
+    /// Returns once each of them has an owner; what they find out comes through their views.
+    /// Errors: the journal cannot be read.
+    pub async fn start(
+        ports: Ports,
+        journal: Journal,
+        host: HostFacts,
+        tuning: Tuning,
+    ) -> Result<Self, JournalError> {
+        let unfinished = journal.unfinished().await?;
+        let finished = journal.finished(FINISHED_AT_HAND).await?;
+        let engine = Self {
+            context: Arc::new(Context { ports, journal, host, tuning }),
+            registry: Arc::new(Registry::new(finished, FINISHED_AT_HAND)),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        for stored in unfinished {
+            tracing::info!(
+                operation = %stored.view.spec.operation,
+                state = %stored.view.state,
+                "settling an unfinished operation"
+            );
+            engine.own(|context, links| recovery::rebuild(context, stored, links));
+        }
+        Ok(engine)
+    }
+
+    /// Stops every owner task without touching the world: copies go on in QEMU and are taken up again at the next
+    /// start.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn own(&self, build: impl FnOnce(Arc<Context>, owner::Links) -> Owner) -> Arc<OperationView> {
+        let (links, handle) = owner::link(self.context.ports.events.subscribe());
+        let owner = build(Arc::clone(&self.context), links);
+        let view = owner.published();
+        self.registry.insert(Arc::clone(&view), handle, owner.follow());
+        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        self.tasks.spawn(async move {
+            let id = owner.id().clone();
+            // Dropping an owner at any await is a crash like any other: the journal knows what was intended.
+            let end = stop.run_until_cancelled(owner.run()).await;
+            if let Some(view) = end {
+                registry.finish(&id, view);
+            }
+        });
+        view
+    }
+
+    /// Accepts a request, finds the same operation again, or refuses.
+    ///
+    /// Errors: a refusal; nothing was changed.
+    pub async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+        let _reservation = match self.registry.reserve(&spec).await {
+            Reservation::Known(view) => return same(&spec, view),
+            Reservation::Reserved(guard) => guard,
+        };
+        if let Ok(Some(view)) = self.context.journal.view(&spec.operation).await {
+            return same(&spec, Arc::new(view));
+        }
+        let plan = observe::plan(&self.context, &spec).await?;
+        match self.registry.admit(&spec, &plan.domain, &plan.target) {
+            Admission::Accepted => {}
+            Admission::Same(_) | Admission::IdTaken => return Err(id_taken(&spec)),
+            Admission::Busy(other) => {
+                return Err(Refusal::new(
+                    RefusalCode::Busy,
+                    format!(
+                        "disk {} of domain {} is being moved by operation {other}",
+                        plan.target, plan.domain_name
+                    ),
+                ));
+            }
+        }
+        let view = owner::first_view(&plan, self.context.ports.clock.now());
+        self.registry.claim(&plan.domain, &plan.target, &spec);
+        if let Err(error) = self.context.journal.create(&plan, &view).await {
+            self.registry.unclaim(&spec.operation);
+            tracing::error!(error = %chain(&error), "the journal took no new operation");
+            return Err(Refusal::new(
+                RefusalCode::Busy,
+                format!("the agent cannot write its journal: {}", chain(&error)),
+            ));
+        }
+        Ok(self.own(|context, links| Owner::new(context, plan, view, links)))
+    }
+
+    /// The plan of a request, without running it.
+    ///
+    /// Errors: a refusal.
+    pub async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
+        observe::plan(&self.context, &spec).await
+    }
+
+    /// One operation, at hand or from the journal.
+    pub async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        if let Some(view) = self.registry.view(id) {
+            return Ok(view);
+        }
+        match self.context.journal.view(id).await {
+            Ok(Some(view)) => Ok(Arc::new(view)),
+            Ok(None) => Err(CommandError::UnknownOperation(id.clone())),
+            Err(source) => Err(CommandError::Journal { operation: id.clone(), source }),
+        }
+    }
+
+    /// The operations at hand: all unfinished ones and the newest finished ones, newest first.
+    pub fn operations(&self) -> Vec<Arc<OperationView>> {
+        self.registry.views()
+    }
+
+    /// Follows one operation; of one that has ended, the receiver holds its last view and is closed.
+    pub async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {
+        if let Some(receiver) = self.registry.follow(id) {
+            return Ok(receiver);
+        }
+        let view = self.operation(id).await?;
+        Ok(watch::channel(view).1)
+    }
+
+    /// Asks to cancel. Returns at once; the end comes through the view.
+    ///
+    /// Errors: the pivot has been intended, or the operation has ended.
+    pub async fn cancel(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        let view = self.operation(id).await?;
+        if !view.state.can_cancel() {
+            return Err(CommandError::NotAllowed {
+                operation: id.clone(),
+                reason: format!("it is {} and can no longer be cancelled", view.state),
+            });
+        }
+        self.wish(id, |wishes| wishes.cancel = true).await
+    }
+
+    /// The operator's word to pivot as soon as the copy is ready.
+    pub async fn complete(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        let view = self.operation(id).await?;
+        if !view.spec.manual_pivot || !view.state.can_cancel() {
+            return Err(CommandError::NotAllowed {
+                operation: id.clone(),
+                reason: format!("it is {} and waits for no word to pivot", view.state),
+            });
+        }
+        self.wish(id, |wishes| wishes.pivot = true).await
+    }
+
+    /// Changes the limit of a copy, running or to come; none lifts it.
+    pub async fn set_bandwidth(
+        &self,
+        id: &OperationId,
+        limit: Option<BytesPerSecond>,
+    ) -> Result<Arc<OperationView>, CommandError> {
+        let view = self.operation(id).await?;
+        if !view.state.can_cancel() {
+            return Err(CommandError::NotAllowed {
+                operation: id.clone(),
+                reason: format!("it is {} and copies no more", view.state),
+            });
+        }
+        self.wish(id, |wishes| wishes.bandwidth = Some(limit)).await
+    }
+
+    async fn wish(
+        &self,
+        id: &OperationId,
+        change: impl FnOnce(&mut wishes::Wishes),
+    ) -> Result<Arc<OperationView>, CommandError> {
+        match self.registry.wish(id, change) {
+            Some(view) => Ok(view),
+            None => Err(CommandError::NotAllowed {
+                operation: id.clone(),
+                reason: format!("it is {}", self.operation(id).await?.state),
+            }),
+        }
+    }
+
+    /// The disks of a domain and whether they can be moved live.
+    pub async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {
+        inventory::disks(&self.context, domain).await
+    }
+
+    /// The pools of the configuration.
+    pub async fn pools(&self) -> Vec<PoolListing> {
+        inventory::pools(&self.context).await
+    }
+
+    /// The host.
+    pub async fn host(&self) -> HostListing {
+        inventory::host(&self.context).await
+    }
+}
+
+fn same(spec: &MigrateSpec, view: Arc<OperationView>) -> Result<Arc<OperationView>, Refusal> {
+    if view.spec == *spec { Ok(view) } else { Err(id_taken(spec)) }
+}
+
+fn id_taken(spec: &MigrateSpec) -> Refusal {
+    Refusal::new(
+        RefusalCode::Busy,
+        format!("operation {} exists already and was asked for differently", spec.operation),
+    )
+}
+
+/// An error with everything below it, for logs and answers.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(below) = source {
+        text = format!("{text}: {below}");
+        source = below.source();
+    }
+    text
+}

@@ -85,10 +85,7 @@ impl Journal {
     /// Errors: unreadable, damaged, or written by a newer version; the file is then left as it is.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let connection = store::open(path)?;
-        Ok(Self {
-            path: Arc::new(path.to_owned()),
-            connection: Arc::new(Mutex::new(connection)),
-        })
+        Ok(Self { path: Arc::new(path.to_owned()), connection: Arc::new(Mutex::new(connection)) })
     }
 
     async fn run<T: Send + 'static>(

@@ -6,6 +6,7 @@
 
 pub mod engine;
 pub mod facts;
+pub mod journal;
 pub mod operation;
 pub mod plan;
 pub mod ports;

@@ -1,8 +1,13 @@
 //! Read-only answers about the host that are no operation: disks, pools, capabilities.
 
-use crate::plan::RefusalCode;
-use crate::ports::HostVersions;
-use crate::spec::{Bytes, DiskTarget, PoolName};
+use volferry_xml::{Disk, DomainXml};
+
+use super::context::Context;
+use super::observe;
+use crate::plan::source::{belongs_here, source_volume};
+use crate::plan::{Refusal, RefusalCode, policy};
+use crate::ports::{ErrorClass, HostVersions, PortError};
+use crate::spec::{Bytes, DiskTarget, DomainReference, PoolKind, PoolName};
 
 /// One disk of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,4 +50,74 @@ pub struct HostListing {
     pub versions: Option<HostVersions>,
     /// Whether libvirt can be reached.
     pub connected: bool,
+}
+
+/// The disks of a domain and whether they can be moved live.
+pub(super) async fn disks(
+    context: &Context,
+    reference: &DomainReference,
+) -> Result<Vec<DiskListing>, Refusal> {
+    let domain = observe::domain(&context.ports, reference).await?;
+    let xml = DomainXml::parse(&domain.live_xml)
+        .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
+    let listing = |disk: &Disk| {
+        let volume = policy::check_disk(&xml, disk)
+            .and_then(|()| source_volume(&context.host, disk))
+            .and_then(|volume| policy::check_encryption(disk).map(|()| volume));
+        let target = DiskTarget::new(disk.target.as_str()).ok()?;
+        Some(DiskListing {
+            target,
+            source: disk.source.describe(),
+            format: disk.driver.format.clone(),
+            pool: volume.as_ref().ok().and_then(|volume| volume.pool.clone()),
+            immovable: volume.err().map(|refusal| (refusal.code, refusal.message)),
+        })
+    };
+    Ok(xml.disks().iter().filter_map(listing).collect())
+}
+
+/// Every pool of the configuration, looked at side by side: one that hangs delays nobody but itself.
+pub(super) async fn pools(context: &Context) -> Vec<PoolListing> {
+    let host = &context.host;
+    futures::future::join_all(host.pools.iter().map(|pool| async move {
+        let (location, available) = match &pool.kind {
+            PoolKind::Rbd(rbd) => {
+                let location = format!("rbd:{} at {}", rbd.address.pool, rbd.address.monitors);
+                let space = context.ports.images.space(&rbd.address).await;
+                (location, space.map(|space| space.available))
+            }
+            PoolKind::File(folder) if !belongs_here(host, folder) => {
+                let location = folder.path.display().to_string();
+                let owner = folder.host.clone().unwrap_or_default();
+                let problem = PortError::new(
+                    ErrorClass::Unsupported,
+                    format!("look at pool {}", pool.name),
+                    format!("it is local to host {owner}"),
+                );
+                (location, Err(problem))
+            }
+            PoolKind::File(folder) => {
+                let seen = context.ports.files.folder(&folder.path).await;
+                (folder.path.display().to_string(), seen.map(|seen| Some(seen.available)))
+            }
+        };
+        PoolListing {
+            name: pool.name.clone(),
+            type_name: pool.type_name(),
+            location,
+            available: available.as_ref().ok().copied().flatten(),
+            problem: available.err().map(|error| error.to_string()),
+        }
+    }))
+    .await
+}
+
+/// The host.
+pub(super) async fn host(context: &Context) -> HostListing {
+    HostListing {
+        host_name: context.host.host_name.clone(),
+        agent_version: env!("CARGO_PKG_VERSION"),
+        versions: context.ports.domains.versions().await.ok(),
+        connected: context.ports.events.connected(),
+    }
 }

@@ -143,7 +143,7 @@ pub(super) fn append(
     records: &[String],
     view: &ViewColumns,
 ) -> Result<(), JournalError> {
-    let write = || -> Result<usize, rusqlite::Error> {
+    let mut write = || -> Result<usize, rusqlite::Error> {
         let transaction = connection.transaction()?;
         for body in records {
             transaction

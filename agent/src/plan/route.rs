@@ -4,7 +4,7 @@
 use rbdutils::names::ImageSpec;
 use volferry_xml::{
     DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml, FindDiskError,
-    build_destination,
+    build_destination, is_representable,
 };
 
 use super::naming::destination_name;
@@ -88,6 +88,7 @@ pub fn choose(host: &HostFacts, xml: &str, request: &Request<'_>) -> Result<Rout
     let source = source_volume(host, &disk)?;
     policy::check_encryption(&disk)?;
     let pool = find_pool(host, request.to)?;
+    check_representable(pool, request)?;
     let target = DiskTarget::new(disk.target.as_str())
         .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))?;
     let (destination, named) = match &pool.kind {
@@ -121,6 +122,22 @@ fn find_pool<'a>(host: &'a HostFacts, name: &PoolName) -> Result<&'a Pool, Refus
     match &pool.kind {
         PoolKind::File(folder) if !belongs_here(host, folder) => Err(other_hosts(host, pool)),
         _ => Ok(pool),
+    }
+}
+
+/// Names that XML cannot carry would come out of libvirt as others.
+fn check_representable(pool: &Pool, request: &Request<'_>) -> Result<(), Refusal> {
+    let folder = match &pool.kind {
+        PoolKind::File(folder) => folder.path.to_string_lossy().into_owned(),
+        PoolKind::Rbd(rbd) => rbd.address.image_path(""),
+    };
+    let volume = request.destination_volume.map_or("", VolumeName::as_str);
+    match [folder.as_str(), volume].into_iter().find(|text| !is_representable(text)) {
+        None => Ok(()),
+        Some(text) => Err(Refusal::new(
+            RefusalCode::InvalidName,
+            format!("{text:?} has a character that XML cannot carry"),
+        )),
     }
 }
 

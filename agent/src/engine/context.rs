@@ -1,0 +1,50 @@
+//! What every owner shares: the ports, the journal, the configuration, and how patient to be.
+
+use std::time::Duration;
+
+use crate::facts::HostFacts;
+use crate::journal::Journal;
+use crate::ports::Ports;
+
+/// Everything an owner task works with.
+#[derive(Debug)]
+pub struct Context {
+    /// The world.
+    pub ports: Ports,
+    /// The durable memory.
+    pub journal: Journal,
+    /// The configuration.
+    pub host: HostFacts,
+    /// Patience.
+    pub tuning: Tuning,
+}
+
+/// Periods and bounds. None of them decides what is true, only how soon it is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Tuning {
+    /// Between two looks at a running job, for progress.
+    pub progress_period: Duration,
+    /// Between two looks at the live XML, for events that were lost.
+    pub state_period: Duration,
+    /// How long QEMU's own words about a failed job are waited for.
+    pub words_grace: Duration,
+    /// The first and the longest wait between two tries of a call that may succeed later.
+    pub backoff: (Duration, Duration),
+    /// How long a volume in use is tried to be removed; a dead client's watch lasts 30 s.
+    pub removal_patience: Duration,
+    /// How long starting a job is tried against a domain whose lock is held elsewhere.
+    pub busy_patience: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            progress_period: Duration::from_millis(500),
+            state_period: Duration::from_secs(3),
+            words_grace: Duration::from_millis(500),
+            backoff: (Duration::from_millis(50), Duration::from_secs(5)),
+            removal_patience: Duration::from_secs(45),
+            busy_patience: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One look at the world for one request: the only reads that decide anything. Errors of the world become refusals
+//! here, each with its code.
+
+use super::context::Context;
+use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
+use crate::operation::RetryClass;
+use crate::plan::complete::check_state;
+use crate::plan::route::{self, Request};
+use crate::plan::{Plan, Refusal, RefusalCode, Route, complete};
+use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
+use crate::spec::{DomainReference, MigrateSpec, VolumeLocation};
+
+/// Looks, decides, and writes the plan.
+///
+/// Errors: a refusal; nothing was changed.
+pub async fn plan(context: &Context, spec: &MigrateSpec) -> Result<Plan, Refusal> {
+    let domain = domain(&context.ports, &spec.domain).await?;
+    check_state(&domain.name, domain.state)?;
+    let request = Request {
+        disk: &spec.disk,
+        to: &spec.to,
+        destination_volume: spec.destination_volume.as_ref(),
+        write_blocking: spec.write_blocking,
+    };
+    let route = route::choose(&context.host, &domain.live_xml, &request)?;
+    let world = world(&context.ports, &domain, &route).await?;
+    complete(spec, &domain.name, &domain.uuid, &route, &world)
+}
+
+/// Finds the domain.
+pub async fn domain(
+    ports: &Ports,
+    reference: &DomainReference,
+) -> Result<DomainObservation, Refusal> {
+    ports.domains.observe(reference).await.map_err(|error| match error.class {
+        ErrorClass::NotFound => Refusal::new(
+            RefusalCode::DomainNotFound,
+            format!("there is no domain {reference} on this host"),
+        ),
+        _ => host_trouble(&error),
+    })
+}
+
+/// libvirt or QEMU did not answer as it should.
+fn host_trouble(error: &PortError) -> Refusal {
+    match error.class {
+        ErrorClass::Unsupported => Refusal::new(RefusalCode::HostUnsupported, error.to_string()),
+        ErrorClass::PermissionDenied => Refusal::new(RefusalCode::NotAllowed, error.to_string()),
+        _ => Refusal::new(
+            RefusalCode::Busy,
+            format!("the host does not answer as it should; try again later: {error}"),
+        ),
+    }
+}
+
+async fn world(
+    ports: &Ports,
+    domain: &DomainObservation,
+    route: &Route,
+) -> Result<WorldFacts, Refusal> {
+    let (qemu, source, destination) = tokio::join!(
+        // One after the other: two calls are never outstanding for one domain.
+        async {
+            let block = ports.domains.block_info(&domain.uuid, &route.target).await?;
+            let devices = ports.domains.qemu_devices(&domain.uuid).await?;
+            Ok::<_, PortError>((block, devices))
+        },
+        source(ports, route),
+        destination(ports, route),
+    );
+    let (block, qemu) = qemu.map_err(|error| host_trouble(&error))?;
+    Ok(WorldFacts {
+        state: domain.state,
+        persistent: domain.persistent,
+        inactive_xml: domain.inactive_xml.clone(),
+        snapshots: domain.snapshots.clone(),
+        block,
+        qemu,
+        source: source?,
+        destination: destination?,
+    })
+}
+
+async fn source(ports: &Ports, route: &Route) -> Result<Option<SourceFacts>, Refusal> {
+    match &route.source.location {
+        VolumeLocation::Rbd { address, image } => {
+            match ports.images.observe(address, image).await {
+                Ok(image) => Ok(image.map(SourceFacts::Image)),
+                Err(error) => Err(pool_trouble("the source's pool", &error, Kind::Rbd)),
+            }
+        }
+        VolumeLocation::File { path } => {
+            match ports.files.observe(path, route.source.format).await {
+                Ok(file) => Ok(file.map(SourceFacts::File)),
+                Err(error) => Err(pool_trouble("the source's pool", &error, Kind::File)),
+            }
+        }
+    }
+}
+
+async fn destination(ports: &Ports, route: &Route) -> Result<DestinationFacts, Refusal> {
+    let pool = format!("pool {}", route.destination.pool);
+    match &route.destination.location {
+        VolumeLocation::Rbd { address, image } => {
+            let trouble = |error| pool_trouble(&pool, &error, Kind::Rbd);
+            let secret_exists = match &address.secret_uuid {
+                Some(uuid) => {
+                    ports.domains.secret_exists(uuid).await.map_err(|error| host_trouble(&error))?
+                }
+                None => address.user.is_none(),
+            };
+            if !secret_exists {
+                return Err(Refusal::new(
+                    RefusalCode::SecretMissing,
+                    format!(
+                        "{pool}: QEMU needs a libvirt secret with the key of its Ceph user, and there is none \
+                         of the uuid in the configuration"
+                    ),
+                ));
+            }
+            ports.images.prepare(address).await.map_err(trouble)?;
+            let existing = ports.images.image_id(address, image).await.map_err(trouble)?;
+            let space = ports.images.space(address).await.map_err(trouble)?;
+            Ok(DestinationFacts::Rbd { existing, space, secret_exists })
+        }
+        VolumeLocation::File { path } => {
+            let trouble = |error| pool_trouble(&pool, &error, Kind::File);
+            let folder = match &route.destination.folder {
+                Some(folder) => folder.path.clone(),
+                None => path.clone(),
+            };
+            let folder = ports.files.folder(&folder).await.map_err(trouble)?;
+            let existing = ports.files.identity(path).await.map_err(trouble)?;
+            Ok(DestinationFacts::File { existing, folder })
+        }
+    }
+}
+
+enum Kind {
+    Rbd,
+    File,
+}
+
+fn pool_trouble(pool: &str, error: &PortError, kind: Kind) -> Refusal {
+    let code = match (error.class, kind) {
+        (ErrorClass::PermissionDenied, Kind::Rbd) => RefusalCode::PoolAuthFailed,
+        (ErrorClass::PermissionDenied, Kind::File) => RefusalCode::PermissionDenied,
+        (ErrorClass::NoSpace, _) => RefusalCode::NoSpace,
+        (ErrorClass::Unsupported, _) => RefusalCode::HostUnsupported,
+        _ => RefusalCode::PoolUnavailable,
+    };
+    let hint = match code.retry() {
+        RetryClass::Later => " (try again when it is back)",
+        _ => "",
+    };
+    Refusal::new(code, format!("{pool}: {error}{hint}"))
+}

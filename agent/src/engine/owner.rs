@@ -1,0 +1,304 @@
+//! The task that owns one operation: its state, its memory, and the way forward through its plan.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::{broadcast, watch};
+
+use super::context::Context;
+use super::wishes::Wishes;
+use super::{ViewReceiver, chain, settle, steps};
+use crate::journal::{JournalError, Proof, Record, StepOutcome, What};
+use crate::operation::{
+    Event, Failure, FailureCause, OperationView, PhaseSpan, Progress, Side, State, transition,
+};
+use crate::plan::{Plan, StepKind};
+use crate::ports::TimedEvent;
+use crate::spec::{Identity, OperationId};
+
+/// Why the way forward ended before the pivot.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed: undo, then `failed`.
+    Failed(Failure),
+    /// It was cancelled: undo, then `cancelled`.
+    Cancelled,
+    /// What is true cannot be proved: touch nothing, `needs-operator`.
+    Undecided(Failure),
+}
+
+/// What the registry keeps of an owner.
+#[derive(Debug)]
+pub struct Handle {
+    /// Where wishes go.
+    pub wishes: watch::Sender<Wishes>,
+}
+
+/// What an owner is born with.
+#[derive(Debug)]
+pub struct Links {
+    wishes: watch::Receiver<Wishes>,
+    events: broadcast::Receiver<TimedEvent>,
+}
+
+/// Makes both ends. Events are subscribed before the first effect, so that none is missed.
+pub fn link(events: broadcast::Receiver<TimedEvent>) -> (Links, Handle) {
+    let (sender, receiver) = watch::channel(Wishes::default());
+    (Links { wishes: receiver, events }, Handle { wishes: sender })
+}
+
+/// What the owner remembers besides the published view; rebuilt from the journal after a crash.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Rebuilt from the journal: events may have been missed.
+    pub resumed: bool,
+    /// Steps whose effect was intended, in order.
+    pub intended: Vec<StepKind>,
+    /// Steps that had their effect.
+    pub done: Vec<StepKind>,
+    /// The destination's identity.
+    pub created: Option<Identity>,
+    /// Evidence of the pivot.
+    pub proof: Option<Proof>,
+    /// The limit last asked for while running.
+    pub bandwidth: Option<Option<crate::spec::BytesPerSecond>>,
+    /// The operator gave the word to pivot.
+    pub pivot_wished: bool,
+    /// QEMU's words about a failed job: its error, and which side it named.
+    pub words: steps::words::Words,
+    /// When the READY callback was entered.
+    pub ready_at: Option<Instant>,
+    /// From there to the pivot call, microseconds.
+    pub ready_to_pivot_us: Option<u64>,
+    /// Why the source must not be removed.
+    pub keep_reason: Option<String>,
+}
+
+/// The owner of one operation.
+#[derive(Debug)]
+pub struct Owner {
+    pub(super) context: Arc<Context>,
+    pub(super) plan: Plan,
+    pub(super) view: OperationView,
+    pub(super) memory: Memory,
+    pub(super) wishes: watch::Receiver<Wishes>,
+    pub(super) events: broadcast::Receiver<TimedEvent>,
+    publisher: watch::Sender<Arc<OperationView>>,
+    entered: tokio::time::Instant,
+}
+
+/// The view of an operation just accepted.
+pub fn first_view(plan: &Plan, now: SystemTime) -> OperationView {
+    OperationView {
+        spec: plan.spec.clone(),
+        domain_name: plan.domain_name.clone(),
+        domain_uuid: plan.domain.clone(),
+        target: plan.target.clone(),
+        source: plan.source.clone(),
+        destination: plan.destination.clone(),
+        state: State::Queued,
+        detail: None,
+        phases: vec![PhaseSpan { state: State::Queued, entered: now, lasted: None }],
+        progress: Progress::default(),
+        bandwidth: plan.spec.bandwidth,
+        waits_for_pivot: false,
+        warnings: plan.warnings.clone(),
+        failure: None,
+        result: None,
+    }
+}
+
+impl Owner {
+    /// The owner of a fresh operation.
+    pub fn new(context: Arc<Context>, plan: Plan, view: OperationView, links: Links) -> Self {
+        Self::with_memory(context, plan, view, Memory::default(), links)
+    }
+
+    /// An owner that takes up where the journal left off.
+    pub fn with_memory(
+        context: Arc<Context>,
+        plan: Plan,
+        view: OperationView,
+        memory: Memory,
+        links: Links,
+    ) -> Self {
+        let (publisher, _) = watch::channel(Arc::new(view.clone()));
+        Self {
+            context,
+            plan,
+            view,
+            memory,
+            wishes: links.wishes,
+            events: links.events,
+            publisher,
+            entered: tokio::time::Instant::now(),
+        }
+    }
+
+    /// The operation's id.
+    pub fn id(&self) -> &OperationId {
+        &self.plan.spec.operation
+    }
+
+    /// The view as last published.
+    pub fn published(&self) -> Arc<OperationView> {
+        Arc::clone(&self.publisher.borrow())
+    }
+
+    /// A receiver of the views.
+    pub fn follow(&self) -> ViewReceiver {
+        self.publisher.subscribe()
+    }
+
+    /// Runs the operation to its end and returns the last view.
+    pub async fn run(mut self) -> Arc<OperationView> {
+        if let Err(stop) = self.forward().await {
+            settle::settle(&mut self, stop).await;
+        }
+        self.publish();
+        self.published()
+    }
+
+    async fn forward(&mut self) -> Result<(), Stop> {
+        if self.view.state == State::RollingBack {
+            return Err(match self.view.failure.clone() {
+                Some(failure) => Stop::Failed(failure),
+                None => Stop::Cancelled,
+            });
+        }
+        if self.view.state == State::Queued {
+            self.advance(Event::PlanRecorded, vec![]).await?;
+        }
+        for step in self.plan.steps.clone() {
+            if !self.memory.done.contains(&step.kind()) {
+                steps::run(self, &step).await?;
+            }
+        }
+        steps::finish(self).await;
+        Ok(())
+    }
+
+    /// Publishes the view without writing it down: progress and details.
+    pub(super) fn publish(&self) {
+        self.publisher.send_replace(Arc::new(self.view.clone()));
+    }
+
+    /// Says what is going on, if it changed.
+    pub(super) fn say(&mut self, detail: Option<String>) {
+        if self.view.detail != detail {
+            self.view.detail = detail;
+            self.publish();
+        }
+    }
+
+    /// Writes records down with the present view.
+    pub(super) async fn note(&mut self, what: Vec<What>) -> Result<(), JournalError> {
+        let at = self.context.ports.clock.now();
+        let records: Vec<Record> = what.into_iter().map(|what| Record { at, what }).collect();
+        let id = self.plan.spec.operation.clone();
+        self.context.journal.append(&id, &records, &self.view).await?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Takes an edge of the state machine and writes it down, with `more` in the same transaction.
+    ///
+    /// Errors: the journal takes nothing, or the edge does not exist; the effect that was to follow must not begin.
+    pub(super) async fn advance(&mut self, event: Event, more: Vec<What>) -> Result<(), Stop> {
+        self.enter(event).map_err(Stop::Failed)?;
+        let mut what = vec![What::Transition { event }];
+        what.extend(more);
+        self.note(what).await.map_err(|error| Stop::Failed(internal(&error)))
+    }
+
+    /// The same once nothing may fail any more: what cannot be written down is only said.
+    pub(super) async fn advance_anyway(&mut self, event: Event, more: Vec<What>) {
+        if let Err(failure) = self.enter(event) {
+            tracing::error!(operation = %self.id(), %failure, "an edge is missing");
+        }
+        let mut what = vec![What::Transition { event }];
+        what.extend(more);
+        self.note_anyway(what).await;
+    }
+
+    /// Writes records down; what cannot be written down is only said.
+    pub(super) async fn note_anyway(&mut self, what: Vec<What>) {
+        if let Err(error) = self.note(what).await {
+            tracing::error!(operation = %self.id(), error = %chain(&error), "journal write failed");
+            self.warn(format!("the agent's journal could not be written: {}", chain(&error)));
+        }
+    }
+
+    pub(super) fn enter(&mut self, event: Event) -> Result<(), Failure> {
+        let next = transition(self.view.state, event).map_err(|error| internal(&error))?;
+        let now = self.context.ports.clock.now();
+        let entered = tokio::time::Instant::now();
+        if let Some(phase) = self.view.phases.last_mut() {
+            phase.lasted = Some(entered - self.entered);
+        }
+        self.entered = entered;
+        self.view.phases.push(PhaseSpan { state: next, entered: now, lasted: None });
+        self.view.state = next;
+        self.view.detail = None;
+        tracing::info!(
+            operation = %self.id(), domain = %self.view.domain_name, disk = %self.view.target,
+            state = %next, "state"
+        );
+        Ok(())
+    }
+
+    /// Remembers something the client should know.
+    pub(super) fn warn(&mut self, text: String) {
+        tracing::warn!(operation = %self.id(), "{text}");
+        if !self.view.warnings.contains(&text) {
+            self.view.warnings.push(text);
+        }
+        self.publish();
+    }
+
+    /// Writes an intent down. After this the effect may begin.
+    pub(super) async fn intend(&mut self, step: StepKind) -> Result<(), Stop> {
+        self.remember_intent(step);
+        self.note(vec![What::Intent { step }]).await.map_err(|error| Stop::Failed(internal(&error)))
+    }
+
+    /// Remembers an intent that is written down with something else.
+    pub(super) fn remember_intent(&mut self, step: StepKind) {
+        if !self.memory.intended.contains(&step) {
+            self.memory.intended.push(step);
+        }
+    }
+
+    /// Writes a result down.
+    pub(super) async fn done(&mut self, step: StepKind, outcome: StepOutcome) -> Result<(), Stop> {
+        self.remember_done(step, &outcome);
+        self.note(vec![What::Done { step, outcome }])
+            .await
+            .map_err(|error| Stop::Failed(internal(&error)))
+    }
+
+    /// Remembers a result that is written down with something else.
+    pub(super) fn remember_done(&mut self, step: StepKind, outcome: &StepOutcome) {
+        if let StepOutcome::Created { identity } = outcome {
+            self.memory.created = Some(identity.clone());
+        }
+        if !self.memory.done.contains(&step) {
+            self.memory.done.push(step);
+        }
+    }
+
+    /// True when the step was begun before, by this owner or one before it.
+    pub(super) fn was_intended(&self, step: StepKind) -> bool {
+        self.memory.intended.contains(&step)
+    }
+
+    /// Ends the way forward when a cancel is wished for.
+    pub(super) fn check_cancel(&self) -> Result<(), Stop> {
+        if self.wishes.borrow().cancel { Err(Stop::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// A fault of the agent itself.
+pub(super) fn internal(error: &dyn std::error::Error) -> Failure {
+    Failure::new(FailureCause::Internal, Side::Host, chain(error))
+}

@@ -1,0 +1,58 @@
+//! From the journal back to an owner: the records are folded through the same transition function, and the steps
+//! themselves probe what they had begun.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::owner::{Links, Memory, Owner};
+use crate::journal::{StepOutcome, StoredOperation, What, Wish};
+use crate::operation::{State, transition};
+
+/// Rebuilds the owner of an unfinished operation.
+pub fn rebuild(context: Arc<Context>, stored: StoredOperation, links: Links) -> Owner {
+    let StoredOperation { plan, mut view, records } = stored;
+    let mut state = State::Queued;
+    let mut memory = Memory { resumed: true, ..Memory::default() };
+    for record in &records {
+        if let What::Transition { event } = record.what {
+            match transition(state, event) {
+                Ok(next) => state = next,
+                Err(error) => {
+                    tracing::error!(operation = %plan.spec.operation, %error, "journal");
+                }
+            }
+        }
+        recall(&mut memory, &record.what);
+    }
+    view.state = state;
+    view.detail = Some("taken up again after a restart of the agent".to_owned());
+    if memory.pivot_wished {
+        view.waits_for_pivot = false;
+    }
+    Owner::with_memory(context, plan, view, memory, links)
+}
+
+fn recall(memory: &mut Memory, what: &What) {
+    match what {
+        What::Intent { step } if !memory.intended.contains(step) => memory.intended.push(*step),
+        What::Done { step, outcome } => {
+            if let StepOutcome::Created { identity } = outcome {
+                memory.created = Some(identity.clone());
+            }
+            if !memory.done.contains(step) {
+                memory.done.push(*step);
+            }
+        }
+        What::Proved { proof } => memory.proof = Some(*proof),
+        What::Wished { wish: Wish::Pivot } => memory.pivot_wished = true,
+        What::Wished { wish: Wish::Bandwidth { limit } } => memory.bandwidth = Some(*limit),
+        What::Intent { .. }
+        | What::Transition { .. }
+        | What::Failed { .. }
+        | What::UndoIntent { .. }
+        | What::UndoDone { .. }
+        | What::UndoFailed { .. }
+        | What::Wished { wish: Wish::Cancel }
+        | What::Warning { .. } => {}
+    }
+}

@@ -1,0 +1,194 @@
+//! Which operations there are, who owns a disk, and which requests are being planned at this moment.
+//!
+//! Nothing here waits for the world; every lock is held for a few instructions.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+use super::ViewReceiver;
+use super::owner::Handle;
+use super::wishes::Wishes;
+use crate::operation::{Admission, OperationView, admission, admit};
+use crate::spec::{DiskTarget, DomainUuid, MigrateSpec, OperationId};
+
+/// All operations at hand.
+#[derive(Debug)]
+pub struct Registry {
+    inner: Mutex<Inner>,
+    planned: Notify,
+    most_finished: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    running: HashMap<OperationId, Running>,
+    finished: HashMap<OperationId, Arc<OperationView>>,
+    finished_order: VecDeque<OperationId>,
+    planning: HashSet<OperationId>,
+    claims: HashMap<OperationId, Claim>,
+}
+
+#[derive(Debug)]
+struct Running {
+    view: ViewReceiver,
+    wishes: watch::Sender<Wishes>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    domain: DomainUuid,
+    target: DiskTarget,
+    spec: MigrateSpec,
+}
+
+/// The answer to the wish to plan a request.
+#[derive(Debug)]
+pub enum Reservation<'a> {
+    /// An operation of that id is at hand.
+    Known(Arc<OperationView>),
+    /// The id is reserved until the guard is dropped.
+    Reserved(PlanningGuard<'a>),
+}
+
+/// Holds an id while its request is being planned.
+#[derive(Debug)]
+pub struct PlanningGuard<'a> {
+    registry: &'a Registry,
+    id: OperationId,
+}
+
+impl Drop for PlanningGuard<'_> {
+    fn drop(&mut self) {
+        self.registry.lock().planning.remove(&self.id);
+        self.registry.planned.notify_waiters();
+    }
+}
+
+impl Registry {
+    /// A registry that knows these finished operations, newest first.
+    pub fn new(finished: Vec<OperationView>, most_finished: usize) -> Self {
+        let mut inner = Inner::default();
+        for view in finished.into_iter().rev() {
+            inner.remember(Arc::new(view), most_finished);
+        }
+        Self { inner: Mutex::new(inner), planned: Notify::new(), most_finished }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every critical section leaves the maps consistent at each statement.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves the id of a request for planning, waiting for another request with the same id to be planned.
+    pub async fn reserve(&self, spec: &MigrateSpec) -> Reservation<'_> {
+        loop {
+            let changed = self.planned.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut inner = self.lock();
+                if let Some(view) = inner.view(&spec.operation) {
+                    return Reservation::Known(view);
+                }
+                if inner.planning.insert(spec.operation.clone()) {
+                    let id = spec.operation.clone();
+                    return Reservation::Reserved(PlanningGuard { registry: self, id });
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether the request may begin.
+    pub fn admit(&self, spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Admission {
+        let inner = self.lock();
+        let known = inner.claims.values().map(|claim| admission::Known {
+            spec: &claim.spec,
+            domain: &claim.domain,
+            target: &claim.target,
+            finished: false,
+        });
+        admit(spec, domain, target, known)
+    }
+
+    /// Gives the disk to an operation.
+    pub fn claim(&self, domain: &DomainUuid, target: &DiskTarget, spec: &MigrateSpec) {
+        let claim = Claim { domain: domain.clone(), target: target.clone(), spec: spec.clone() };
+        self.lock().claims.insert(spec.operation.clone(), claim);
+    }
+
+    /// Frees the disk of an operation.
+    pub fn unclaim(&self, id: &OperationId) {
+        self.lock().claims.remove(id);
+    }
+
+    /// An operation has an owner.
+    pub fn insert(&self, view: Arc<OperationView>, handle: Handle, receiver: ViewReceiver) {
+        self.claim(&view.domain_uuid, &view.target, &view.spec);
+        let running = Running { view: receiver, wishes: handle.wishes };
+        self.lock().running.insert(view.spec.operation.clone(), running);
+    }
+
+    /// An operation has ended.
+    pub fn finish(&self, id: &OperationId, view: Arc<OperationView>) {
+        let mut inner = self.lock();
+        inner.running.remove(id);
+        inner.claims.remove(id);
+        inner.remember(view, self.most_finished);
+    }
+
+    /// The latest view of an operation at hand.
+    pub fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {
+        self.lock().view(id)
+    }
+
+    /// Every view at hand, newest first.
+    pub fn views(&self) -> Vec<Arc<OperationView>> {
+        let mut views: Vec<Arc<OperationView>> = {
+            let inner = self.lock();
+            let running = inner.running.values().map(|running| Arc::clone(&running.view.borrow()));
+            running.chain(inner.finished.values().cloned()).collect()
+        };
+        views.sort_by_key(|view| std::cmp::Reverse(view.accepted()));
+        views
+    }
+
+    /// A receiver of a running operation's views.
+    pub fn follow(&self, id: &OperationId) -> Option<ViewReceiver> {
+        self.lock().running.get(id).map(|running| running.view.clone())
+    }
+
+    /// Passes a wish on; none when the operation runs no more.
+    pub fn wish(
+        &self,
+        id: &OperationId,
+        change: impl FnOnce(&mut Wishes),
+    ) -> Option<Arc<OperationView>> {
+        let inner = self.lock();
+        let running = inner.running.get(id)?;
+        running.wishes.send_modify(change);
+        Some(Arc::clone(&running.view.borrow()))
+    }
+}
+
+impl Inner {
+    fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {
+        match self.running.get(id) {
+            Some(running) => Some(Arc::clone(&running.view.borrow())),
+            None => self.finished.get(id).cloned(),
+        }
+    }
+
+    fn remember(&mut self, view: Arc<OperationView>, most: usize) {
+        let id = view.spec.operation.clone();
+        self.finished.insert(id.clone(), view);
+        self.finished_order.push_back(id);
+        while self.finished_order.len() > most {
+            if let Some(oldest) = self.finished_order.pop_front() {
+                self.finished.remove(&oldest);
+            }
+        }
+    }
+}

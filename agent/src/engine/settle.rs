@@ -1,0 +1,76 @@
+//! The way back: undoes what was done before the pivot, last step first, and names the end.
+
+use super::owner::{Owner, Stop};
+use super::steps::{self, UndoError};
+use crate::journal::{What, Wish};
+use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::plan::StepKind;
+
+/// Ends an operation whose way forward stopped.
+pub async fn settle(owner: &mut Owner, stop: Stop) {
+    let end = match stop {
+        Stop::Undecided(failure) => {
+            owner.view.failure = Some(failure);
+            owner.advance_anyway(Event::ProofMissing, vec![]).await;
+            return;
+        }
+        Stop::Failed(failure) => {
+            begin_after_failure(owner, failure).await;
+            Event::RolledBackFailed
+        }
+        Stop::Cancelled => {
+            if owner.view.state != State::RollingBack {
+                let wish = What::Wished { wish: Wish::Cancel };
+                owner.advance_anyway(Event::CancelRequested, vec![wish]).await;
+            }
+            Event::RolledBackCancelled
+        }
+    };
+    for step in owner.plan.steps.clone().iter().rev() {
+        if !owner.was_intended(step.kind()) {
+            continue;
+        }
+        if let Err(moved) = undo(owner, step).await {
+            owner.view.failure = Some(moved);
+            owner.advance_anyway(Event::ProofMissing, vec![]).await;
+            return;
+        }
+    }
+    owner.view.waits_for_pivot = false;
+    owner.advance_anyway(end, vec![]).await;
+}
+
+async fn begin_after_failure(owner: &mut Owner, failure: Failure) {
+    if owner.view.state == State::RollingBack {
+        return;
+    }
+    tracing::warn!(operation = %owner.id(), %failure, "the operation failed; undoing it");
+    owner.view.failure = Some(failure.clone());
+    let step = owner.memory.intended.last().copied().unwrap_or(StepKind::CreateDestination);
+    owner.advance_anyway(Event::FailureSeen, vec![What::Failed { step, failure }]).await;
+}
+
+/// Errors: the disk turned out to be on the destination; nothing more may be undone.
+async fn undo(owner: &mut Owner, step: &crate::plan::Step) -> Result<(), Failure> {
+    let kind = step.kind();
+    owner.note_anyway(vec![What::UndoIntent { step: kind }]).await;
+    match steps::undo(owner, step).await {
+        Ok(()) => {
+            owner.note_anyway(vec![What::UndoDone { step: kind }]).await;
+            Ok(())
+        }
+        Err(UndoError::LeftBehind(text)) => {
+            owner.warn(text.clone());
+            owner.note_anyway(vec![What::UndoFailed { step: kind, text }]).await;
+            Ok(())
+        }
+        Err(UndoError::Moved(text)) => Err(Failure::new(
+            FailureCause::JobStolen,
+            Side::Host,
+            format!(
+                "the disk was switched to the destination by somebody else while the operation was undone: \
+                 {text}; both volumes are kept"
+            ),
+        )),
+    }
+}

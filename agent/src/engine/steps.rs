@@ -1,0 +1,136 @@
+//! One file per step, each with the same parts: what it does, run (which probes first when it was begun before),
+//! undo where there is one. A step looks nothing up in order to decide what to do: its values are in the plan.
+
+mod await_ready;
+mod create_destination;
+mod pivot;
+mod publish_destination;
+mod remove_source;
+mod retire_source;
+mod start_copy;
+pub mod verify_move;
+pub mod volumes;
+pub mod words;
+
+use super::owner::{Owner, Stop};
+use crate::journal::What;
+use crate::operation::{Event, MoveResult, Progress, SourceFate, State};
+use crate::plan::{Step, StepKind};
+use crate::spec::{Identity, VolumeLocation};
+
+/// Runs one step to its end.
+///
+/// Errors: only before the pivot took effect.
+pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
+    match step {
+        Step::CreateDestination { volume, format, size, owner: file_owner } => {
+            owner.check_cancel()?;
+            create_destination::run(owner, volume, *format, *size, *file_owner).await
+        }
+        Step::PublishDestination { from, to } => {
+            owner.check_cancel()?;
+            publish_destination::run(owner, from, to).await
+        }
+        Step::StartCopy { bandwidth } => {
+            owner.check_cancel()?;
+            start_copy::run(owner, *bandwidth).await
+        }
+        Step::AwaitReady { deadline, manual_pivot } => {
+            await_ready::run(owner, *deadline, *manual_pivot).await
+        }
+        Step::Pivot => pivot::run(owner).await,
+        Step::VerifyMove => {
+            verify_move::run(owner).await;
+            Ok(())
+        }
+        Step::RetireSource { from, to } => {
+            retire_source::run(owner, from, to).await;
+            Ok(())
+        }
+        Step::RemoveSource { volume } => {
+            remove_source::run(owner, volume).await;
+            Ok(())
+        }
+    }
+}
+
+/// Undoes one step that was intended, as far as it had an effect.
+///
+/// Errors: what stays behind, in words.
+pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
+    match step {
+        Step::StartCopy { .. } => start_copy::undo(owner).await,
+        Step::CreateDestination { volume, .. } => create_destination::undo(owner, volume).await,
+        // The destination is removed under whichever name it has when its creation is undone.
+        Step::PublishDestination { .. }
+        | Step::AwaitReady { .. }
+        | Step::Pivot
+        | Step::VerifyMove
+        | Step::RetireSource { .. }
+        | Step::RemoveSource { .. } => Ok(()),
+    }
+}
+
+/// Why a step could not be undone.
+#[derive(Debug)]
+pub enum UndoError {
+    /// Something stays behind; the operation ends all the same.
+    LeftBehind(String),
+    /// The disk is on the destination after all: nothing more may be undone.
+    Moved(String),
+}
+
+/// Says how it ended.
+pub async fn finish(owner: &mut Owner) {
+    if owner.view.state == State::Moved {
+        owner.advance_anyway(Event::CleaningBegan, vec![]).await;
+    }
+    let destination = owner.plan.destination.clone();
+    let allocated = volumes::allocated(&owner.context.ports, &destination).await;
+    if let Err(error) = &allocated {
+        owner.warn(format!("how much the destination occupies could not be read: {error}"));
+    }
+    owner.view.progress = Progress::default();
+    let source = owner.view.result.take().map_or_else(
+        || SourceFate::LeftBehind {
+            location: owner.plan.source.clone(),
+            reason: "nothing was tried".to_owned(),
+        },
+        |result| result.source,
+    );
+    let result = result(owner, source, allocated.ok().flatten());
+    owner.view.result = Some(result);
+    owner.advance_anyway(Event::Finished, vec![]).await;
+}
+
+fn result(owner: &Owner, source: SourceFate, allocated: Option<crate::spec::Bytes>) -> MoveResult {
+    let plan = &owner.plan;
+    MoveResult {
+        pool: plan.destination_pool.clone(),
+        volume: plan.destination.name(),
+        location: plan.destination.clone(),
+        identity: destination_identity(owner),
+        format: plan.destination_format,
+        virtual_size: plan.size,
+        allocated,
+        source,
+        ready_to_pivot_us: owner.memory.ready_to_pivot_us,
+    }
+}
+
+fn destination_identity(owner: &Owner) -> Identity {
+    // Recorded before the copy began; the pivot is not intended without it.
+    owner.memory.created.clone().unwrap_or_else(|| match &owner.plan.destination {
+        VolumeLocation::Rbd { .. } => Identity::Rbd { image_id: String::new() },
+        VolumeLocation::File { .. } => Identity::File { device: 0, inode: 0 },
+    })
+}
+
+/// Notes what became of the source, to be said when all is done.
+pub(super) async fn source_is(owner: &mut Owner, step: StepKind, fate: SourceFate) {
+    let result = result(owner, fate, None);
+    owner.view.result = Some(result);
+    owner.remember_done(step, &crate::journal::StepOutcome::Nothing);
+    let outcome = crate::journal::StepOutcome::Nothing;
+    owner.note_anyway(vec![What::Done { step, outcome }]).await;
+}

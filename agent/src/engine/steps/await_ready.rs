@@ -1,0 +1,291 @@
+//! Waits until the copy is in step with the source: the READY event, or `ready='yes'` in the live XML where the
+//! event was lost. Equal numbers are never taken for READY.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::start_copy::{Seen, guest_gone, see};
+use crate::engine::owner::{Owner, Stop};
+use crate::journal::{StepOutcome, What, Wish};
+use crate::operation::{Event, Failure, FailureCause, RateMeter, Side, State};
+use crate::plan::StepKind;
+use crate::ports::{EventKind, JobEnd, JobInfo, PortError, TimedEvent};
+
+const STEP: StepKind = StepKind::AwaitReady;
+
+type Look = Pin<Box<dyn Future<Output = Result<Option<JobInfo>, PortError>> + Send>>;
+
+/// Waits for READY, then, if asked for, for the word to pivot.
+pub async fn run(
+    owner: &mut Owner,
+    deadline: Option<Duration>,
+    manual_pivot: bool,
+) -> Result<(), Stop> {
+    let mut wait = Wait::new(owner, deadline);
+    if owner.view.state == State::Copying {
+        wait.until_ready(owner).await?;
+        // With a pivot at once, READY and the intent to pivot are written down together, in one flush.
+        if manual_pivot && !owner.memory.pivot_wished {
+            owner.view.waits_for_pivot = true;
+            owner.advance(Event::CopyReady, vec![]).await?;
+        }
+    }
+    if manual_pivot && !owner.memory.pivot_wished {
+        owner.memory.ready_at = None;
+        wait.until_wished(owner).await?;
+        owner.view.waits_for_pivot = false;
+        owner.memory.pivot_wished = true;
+        let outcome = StepOutcome::Nothing;
+        owner.remember_done(STEP, &outcome);
+        let what = vec![What::Wished { wish: Wish::Pivot }, What::Done { step: STEP, outcome }];
+        owner
+            .note(what)
+            .await
+            .map_err(|error| Stop::Failed(crate::engine::owner::internal(&error)))?;
+    }
+    Ok(())
+}
+
+/// Waits once more after QEMU refused a pivot as not ready.
+pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
+    owner.memory.ready_at = None;
+    let mut wait = Wait::new(owner, None);
+    wait.state.reset_immediately();
+    wait.until_ready(owner).await
+}
+
+/// One wait, with everything that may end it.
+struct Wait {
+    deadline: Option<Instant>,
+    began: Instant,
+    meter: RateMeter,
+    look: Option<Look>,
+    progress: tokio::time::Interval,
+    state: tokio::time::Interval,
+}
+
+impl Wait {
+    fn new(owner: &Owner, deadline: Option<Duration>) -> Self {
+        // The first look at the state is at once only where READY may have come and gone unseen.
+        let every = |period, at_once: bool| {
+            let first = if at_once { Instant::now() } else { Instant::now() + period };
+            let mut interval = tokio::time::interval_at(first, period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        };
+        let tuning = owner.context.tuning;
+        let age = owner
+            .view
+            .accepted()
+            .and_then(|accepted| owner.context.ports.clock.now().duration_since(accepted).ok())
+            .unwrap_or_default();
+        Self {
+            deadline: deadline.map(|deadline| Instant::now() + deadline.saturating_sub(age)),
+            began: Instant::now(),
+            meter: RateMeter::default(),
+            look: None,
+            progress: every(tuning.progress_period, true),
+            state: every(tuning.state_period, owner.memory.resumed),
+        }
+    }
+
+    async fn until_ready(&mut self, owner: &mut Owner) -> Result<(), Stop> {
+        loop {
+            if let Some(event) = self.next(owner).await? {
+                if ours(owner, &event) && event.event.kind == EventKind::JobReady {
+                    owner.memory.ready_at = Some(event.at);
+                    return Ok(());
+                }
+                self.check_end(owner, &event).await?;
+            } else if self.read_state(owner).await? {
+                owner.memory.ready_at = None;
+                return Ok(());
+            }
+        }
+    }
+
+    async fn until_wished(&mut self, owner: &mut Owner) -> Result<(), Stop> {
+        while !owner.wishes.borrow().pivot {
+            if let Some(event) = self.next(owner).await? {
+                self.check_end(owner, &event).await?;
+            } else {
+                self.read_state(owner).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next event; none when the state should be read. Progress, wishes and the deadline are dealt with here.
+    async fn next(&mut self, owner: &mut Owner) -> Result<Option<TimedEvent>, Stop> {
+        loop {
+            apply_bandwidth(owner).await;
+            owner.check_cancel()?;
+            if owner.view.waits_for_pivot && owner.wishes.borrow().pivot {
+                return Ok(None);
+            }
+            tokio::select! {
+                biased;
+                event = owner.events.recv() => match event {
+                    Ok(event) => {
+                        owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target);
+                        return Ok(Some(event));
+                    }
+                    // Events were lost, or none will come any more: only reading tells.
+                    Err(RecvError::Lagged(_)) => return Ok(None),
+                    Err(RecvError::Closed) => { self.state.tick().await; return Ok(None) }
+                },
+                changed = owner.wishes.changed() => if changed.is_err() {
+                    // The registry is gone with the daemon; this task ends with it.
+                    std::future::pending::<()>().await;
+                },
+                () = sleep_until(self.deadline) => return Err(deadline_passed(owner)),
+                look = pending_look(&mut self.look) => {
+                    self.look = None;
+                    if let Some(event) = self.show(owner, look) { return Ok(event) }
+                }
+                _ = self.state.tick() => return Ok(None),
+                _ = self.progress.tick(), if self.look.is_none() => self.begin_look(owner),
+            }
+        }
+    }
+
+    fn begin_look(&mut self, owner: &Owner) {
+        let jobs = std::sync::Arc::clone(&owner.context.ports.jobs);
+        let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
+        self.look = Some(Box::pin(async move { jobs.info(&domain, &target).await }));
+    }
+
+    /// Publishes progress; some(none) asks for a look at the state, for the job is gone.
+    fn show(
+        &mut self,
+        owner: &mut Owner,
+        look: Result<Option<JobInfo>, PortError>,
+    ) -> Option<Option<TimedEvent>> {
+        match look {
+            Ok(Some(info)) => {
+                let ready = owner.view.state == State::Ready;
+                owner.view.progress =
+                    self.meter.look(self.began.elapsed(), info.current, info.end, ready);
+                owner.view.bandwidth = info.bandwidth;
+                owner.view.detail = None;
+                owner.publish();
+                None
+            }
+            Ok(None) => Some(None),
+            Err(error) => {
+                owner.say(Some(format!("no progress to show: {}", error.message)));
+                None
+            }
+        }
+    }
+
+    /// Reads the live XML; true when our copy is ready.
+    async fn read_state(&mut self, owner: &mut Owner) -> Result<bool, Stop> {
+        match see(owner).await {
+            Ok(Seen::OurCopy { ready }) => Ok(ready),
+            Ok(Seen::Gone) => Err(Stop::Failed(guest_gone("during the copy"))),
+            Ok(Seen::NoJob | Seen::OtherJob) => Err(Stop::Failed(self.why(owner).await)),
+            Err(error) => {
+                owner.say(Some(format!("waiting for libvirt: {}", error.message)));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Ends the wait when the event says that the job or the guest ended.
+    async fn check_end(&mut self, owner: &mut Owner, event: &TimedEvent) -> Result<(), Stop> {
+        if event.event.domain.as_ref() != Some(&owner.plan.domain) {
+            if event.event.kind == EventKind::ConnectionRestored {
+                self.state.reset_immediately();
+            }
+            return Ok(());
+        }
+        match &event.event.kind {
+            EventKind::DomainStopped { reason } => {
+                let text = format!("the guest stopped during the copy ({reason})");
+                Err(Stop::Failed(Failure::new(FailureCause::GuestGone, Side::Guest, text)))
+            }
+            EventKind::JobEnded(end) if ours(owner, event) => Err(Stop::Failed(match end {
+                JobEnd::Failed => self.why(owner).await,
+                JobEnd::Completed | JobEnd::Cancelled => Failure::new(
+                    FailureCause::JobStolen,
+                    Side::Host,
+                    "the block job was ended by somebody else",
+                ),
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cause of a failed job: QEMU's own words, which may arrive a little later than libvirt's.
+    async fn why(&mut self, owner: &mut Owner) -> Failure {
+        let until = Instant::now() + owner.context.tuning.words_grace;
+        while owner.memory.words.error.is_none() {
+            match tokio::time::timeout_at(until, owner.events.recv()).await {
+                Ok(Ok(event)) => {
+                    owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target);
+                    if let EventKind::DomainStopped { reason } = event.event.kind
+                        && event.event.domain.as_ref() == Some(&owner.plan.domain)
+                    {
+                        return guest_gone(&format!("during the copy ({reason})"));
+                    }
+                }
+                Ok(Err(RecvError::Lagged(_))) => {}
+                Ok(Err(RecvError::Closed)) | Err(_) => break,
+            }
+        }
+        match see(owner).await {
+            Ok(Seen::Gone) => guest_gone("during the copy"),
+            _ => owner.memory.words.failure(),
+        }
+    }
+}
+
+fn ours(owner: &Owner, event: &TimedEvent) -> bool {
+    event.event.domain.as_ref() == Some(&owner.plan.domain)
+        && event.event.target.as_ref() == Some(&owner.plan.target)
+}
+
+fn deadline_passed(owner: &Owner) -> Stop {
+    let remaining = owner.view.progress.remaining;
+    Stop::Failed(Failure::new(
+        FailureCause::Deadline,
+        Side::Host,
+        format!("the deadline passed with {remaining} still to copy"),
+    ))
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn pending_look(look: &mut Option<Look>) -> Result<Option<JobInfo>, PortError> {
+    match look {
+        Some(look) => look.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes a new limit up; what libvirt does not take is said and tried no more.
+async fn apply_bandwidth(owner: &mut Owner) {
+    let Some(limit) = owner.wishes.borrow_and_update().bandwidth else { return };
+    if owner.memory.bandwidth == Some(limit) {
+        return;
+    }
+    owner.memory.bandwidth = Some(limit);
+    let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
+    match owner.context.ports.jobs.set_bandwidth(&domain, &target, limit).await {
+        Ok(()) => {
+            owner.view.bandwidth = limit;
+            owner.note_anyway(vec![What::Wished { wish: Wish::Bandwidth { limit } }]).await;
+        }
+        Err(error) => owner.warn(format!("the limit was not changed: {error}")),
+    }
+}

@@ -1,0 +1,179 @@
+//! Looks at the destination once more and switches the disk to it. The intent is the point after which the answer
+//! is open until there is proof: the call returned success, the job was reported as completed, or QEMU, asked, uses
+//! the destination. XML alone proves nothing.
+//!
+//! Begun before: QEMU is asked.
+
+use super::start_copy::{Seen, see};
+use super::verify_move::{Used, qemu_uses};
+use super::{await_ready, volumes};
+use crate::engine::backoff::Backoff;
+use crate::engine::owner::{Owner, Stop, internal};
+use crate::journal::{Proof, StepOutcome, What};
+use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::plan::StepKind;
+use crate::ports::{ErrorClass, EventKind, JobEnd, PortError};
+use crate::spec::Identity;
+
+const STEP: StepKind = StepKind::Pivot;
+
+/// What became of an intended pivot.
+enum Outcome {
+    Moved(Proof),
+    /// Certainly not done; the job still mirrors.
+    NotDone,
+}
+
+/// Pivots, however often QEMU says that it is not ready yet.
+pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    loop {
+        let outcome = if owner.view.state == State::Pivoting {
+            decide(owner, None).await?
+        } else {
+            owner.check_cancel()?;
+            attempt(owner).await?
+        };
+        match outcome {
+            Outcome::Moved(proof) => {
+                proved(owner, proof).await;
+                return Ok(());
+            }
+            Outcome::NotDone => {
+                owner.advance(Event::PivotNotDone, vec![]).await?;
+                backoff.wait().await;
+                await_ready::again(owner).await?;
+            }
+        }
+    }
+}
+
+/// The hot path: intent and look at the destination side by side, then the call.
+async fn attempt(owner: &mut Owner) -> Result<Outcome, Stop> {
+    let ports = owner.context.ports.clone();
+    let destination = owner.plan.destination.clone();
+    let (look, written) = tokio::join!(volumes::identity(&ports, &destination), intend(owner));
+    written?;
+    match look {
+        Ok(found) if found.is_some() && found == owner.memory.created => {}
+        Ok(found) => return Err(Stop::Failed(replaced(owner, found))),
+        Err(error) => {
+            owner.say(Some(format!("cannot look at the destination: {}", error.message)));
+            return Ok(Outcome::NotDone);
+        }
+    }
+    let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
+    match ports.jobs.pivot(&domain, &target).await {
+        Ok(answer) => {
+            owner.memory.ready_to_pivot_us = owner.memory.ready_at.and_then(|ready| {
+                u64::try_from(answer.called_at.saturating_duration_since(ready).as_micros()).ok()
+            });
+            Ok(Outcome::Moved(Proof::CallReturned))
+        }
+        Err(error) if error.class == ErrorClass::NotReady => Ok(Outcome::NotDone),
+        Err(error) => decide(owner, Some(error)).await,
+    }
+}
+
+/// Writes READY (if it is not yet) and the intent down in one flush.
+async fn intend(owner: &mut Owner) -> Result<(), Stop> {
+    let mut more = Vec::new();
+    if owner.view.state == State::Copying {
+        owner.enter(Event::CopyReady).map_err(Stop::Failed)?;
+        let outcome = StepOutcome::Nothing;
+        owner.remember_done(StepKind::AwaitReady, &outcome);
+        more.push(What::Transition { event: Event::CopyReady });
+        more.push(What::Done { step: StepKind::AwaitReady, outcome });
+    }
+    owner.enter(Event::PivotIntended).map_err(Stop::Failed)?;
+    owner.remember_intent(STEP);
+    more.push(What::Transition { event: Event::PivotIntended });
+    more.push(What::Intent { step: STEP });
+    owner.note(more).await.map_err(|error| Stop::Failed(internal(&error)))
+}
+
+fn replaced(owner: &Owner, found: Option<Identity>) -> Failure {
+    let was = owner.memory.created.as_ref().map_or("unknown".to_owned(), Identity::to_string);
+    let now = found.map_or("nothing".to_owned(), |identity| identity.to_string());
+    Failure::new(
+        FailureCause::DestinationReplaced,
+        Side::Destination,
+        format!(
+            "the destination {} was created with {was}; under that name there is now {now}",
+            owner.plan.destination
+        ),
+    )
+}
+
+/// Finds out what is true after a pivot whose answer is missing. Never ends by timeout: while storage hangs, QEMU
+/// cannot be asked, and guessing would destroy data.
+async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Outcome, Stop> {
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    loop {
+        if job_completed(owner) {
+            return Ok(Outcome::Moved(Proof::JobCompleted));
+        }
+        let text = match qemu_uses(owner).await {
+            Ok(Used::Destination) => return Ok(Outcome::Moved(Proof::QemuUsesDestination)),
+            Ok(Used::Source) => match see(owner).await {
+                Ok(Seen::OurCopy { .. }) => return Ok(Outcome::NotDone),
+                Ok(_) => return Err(Stop::Failed(failed(owner, trouble.take()))),
+                Err(error) => error.message,
+            },
+            Ok(Used::Other) => return Err(Stop::Undecided(undecided(owner, "QEMU uses neither"))),
+            Ok(Used::Gone) => {
+                return match job_completed(owner) {
+                    true => Ok(Outcome::Moved(Proof::JobCompleted)),
+                    false => Err(Stop::Undecided(undecided(owner, "QEMU is gone"))),
+                };
+            }
+            Err(error) => error.message,
+        };
+        owner.say(Some(format!("whether the pivot took effect is not known yet: {text}")));
+        backoff.wait().await;
+    }
+}
+
+/// Hears everything reported so far. A completed job is proof only after the pivot was intended: a job that is
+/// ended in step with its source is reported in the same words.
+fn job_completed(owner: &mut Owner) -> bool {
+    let mut completed = owner.memory.words.completed;
+    while let Ok(event) = owner.events.try_recv() {
+        owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target);
+        let ours = event.event.domain.as_ref() == Some(&owner.plan.domain)
+            && event.event.target.as_ref() == Some(&owner.plan.target);
+        completed |= ours && event.event.kind == EventKind::JobEnded(JobEnd::Completed);
+    }
+    completed || owner.memory.words.completed
+}
+
+fn failed(owner: &Owner, trouble: Option<PortError>) -> Failure {
+    let text = owner
+        .memory
+        .words
+        .error
+        .clone()
+        .or_else(|| trouble.map(|error| error.to_string()))
+        .unwrap_or_else(|| "the job ended and QEMU still uses the source".to_owned());
+    Failure::new(FailureCause::PivotFailed, Side::Guest, text)
+}
+
+fn undecided(owner: &Owner, why: &str) -> Failure {
+    Failure::new(
+        FailureCause::PivotFailed,
+        Side::Guest,
+        format!(
+            "the pivot was intended and nothing proves whether it took effect ({why}); both {} and {} are kept: \
+             compare their contents and their times of writing before starting the guest",
+            owner.plan.source, owner.plan.destination
+        ),
+    )
+}
+
+async fn proved(owner: &mut Owner, proof: Proof) {
+    owner.memory.proof = Some(proof);
+    let outcome = StepOutcome::Nothing;
+    owner.remember_done(STEP, &outcome);
+    let what = vec![What::Proved { proof }, What::Done { step: STEP, outcome }];
+    owner.advance_anyway(Event::PivotProved, what).await;
+}

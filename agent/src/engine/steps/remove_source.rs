@@ -1,0 +1,59 @@
+//! Removes the retired source, waiting a bounded time for its last users to go. What cannot be removed is said.
+//!
+//! Begun before: a retired name that is free means that it was removed.
+
+use super::retire_source::NOT_YET;
+use super::{source_is, volumes};
+use crate::engine::backoff::Backoff;
+use crate::engine::owner::Owner;
+use crate::journal::What;
+use crate::operation::SourceFate;
+use crate::plan::StepKind;
+use crate::ports::ErrorClass;
+use crate::spec::VolumeLocation;
+
+const STEP: StepKind = StepKind::RemoveSource;
+
+/// Removes the source if retiring it left it to this step.
+pub async fn run(owner: &mut Owner, volume: &VolumeLocation) {
+    let retired = matches!(
+        owner.view.result.as_ref().map(|result| &result.source),
+        Some(SourceFate::LeftBehind { reason, .. }) if reason == NOT_YET
+    );
+    if !retired {
+        return;
+    }
+    let begun_before = owner.was_intended(STEP);
+    owner.remember_intent(STEP);
+    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
+    let fate = remove(owner, volume, begun_before).await;
+    if let SourceFate::LeftBehind { location, reason } = &fate {
+        owner.warn(format!("the source stays as {location}: {reason}"));
+    }
+    source_is(owner, STEP, fate).await;
+}
+
+async fn remove(owner: &mut Owner, volume: &VolumeLocation, begun_before: bool) -> SourceFate {
+    let tuning = owner.context.tuning;
+    let identity = owner.plan.source_identity.clone();
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    let mut tried = begun_before;
+    loop {
+        let error = match volumes::remove(&owner.context.ports, volume, &identity).await {
+            Ok(()) => return SourceFate::Removed,
+            Err(error) => error,
+        };
+        match error.class {
+            // A try without an answer may have removed it.
+            ErrorClass::NotFound if tried => return SourceFate::Removed,
+            ErrorClass::NotFound => return SourceFate::AlreadyGone,
+            ErrorClass::NoAnswer | ErrorClass::Unavailable => tried = true,
+            _ => {}
+        }
+        let hopeless = matches!(error.class, ErrorClass::Replaced | ErrorClass::PermissionDenied);
+        owner.say(Some(format!("removing the source: {}", error.message)));
+        if hopeless || !backoff.wait().await {
+            return SourceFate::LeftBehind { location: volume.clone(), reason: error.to_string() };
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Starts the block copy into the destination just made.
+//!
+//! Begun before, or no answer: the live XML says whether our job runs.
+
+use volferry_xml::{Disk, DomainXml};
+
+use super::UndoError;
+use super::verify_move::{Used, qemu_uses};
+use crate::engine::backoff::Backoff;
+use crate::engine::owner::{Owner, Stop};
+use crate::journal::{StepOutcome, What};
+use crate::operation::{Event, Failure, FailureCause, Side};
+use crate::plan::StepKind;
+use crate::plan::source::Named;
+use crate::ports::{CopyRequest, DomainState, ErrorClass, PortError};
+use crate::spec::{BytesPerSecond, VolumeLocation};
+
+const STEP: StepKind = StepKind::StartCopy;
+
+/// What the live XML says about our disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// No block job.
+    NoJob,
+    /// Our copy, and whether it is ready.
+    OurCopy {
+        /// `<mirror ready='yes'>`.
+        ready: bool,
+    },
+    /// Some other block job.
+    OtherJob,
+    /// The domain runs no more, or the disk is gone.
+    Gone,
+}
+
+/// Starts the job.
+pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result<(), Stop> {
+    let begun_before = owner.was_intended(STEP);
+    if !begun_before || look(owner).await? != (Seen::OurCopy { ready: false }) {
+        check_qemu_view(owner).await?;
+    }
+    owner.intend(STEP).await?;
+    let request = CopyRequest {
+        domain: owner.plan.domain.clone(),
+        target: owner.plan.target.clone(),
+        destination_xml: owner.plan.destination_xml.clone(),
+        flags: owner.plan.flags.clone(),
+        bandwidth,
+    };
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    let mut known = !begun_before;
+    loop {
+        if !known {
+            match look(owner).await? {
+                Seen::OurCopy { .. } => break,
+                Seen::OtherJob => return Err(other_job(owner)),
+                Seen::Gone => return Err(Stop::Failed(guest_gone("before the copy began"))),
+                Seen::NoJob => {}
+            }
+        }
+        let error = match owner.context.ports.jobs.start_copy(&request).await {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        known = false;
+        let may_succeed_later = matches!(
+            error.class,
+            ErrorClass::Busy | ErrorClass::NoAnswer | ErrorClass::Unavailable
+        );
+        if !may_succeed_later {
+            return Err(start_failed(&error));
+        }
+        owner.say(Some(format!("starting the copy: {}", error.message)));
+        owner.check_cancel()?;
+        if !backoff.wait().await && look(owner).await? == Seen::NoJob {
+            return Err(start_failed(&error));
+        }
+    }
+    owner.remember_done(STEP, &StepOutcome::Nothing);
+    let outcome = StepOutcome::Nothing;
+    owner.advance(Event::CopyStarted, vec![What::Done { step: STEP, outcome }]).await
+}
+
+fn start_failed(error: &PortError) -> Stop {
+    let cause = match error.class {
+        ErrorClass::NotFound => FailureCause::GuestGone,
+        ErrorClass::NoSpace => FailureCause::DestinationFull,
+        ErrorClass::PermissionDenied => FailureCause::DestinationWriteError,
+        ErrorClass::Unavailable => FailureCause::LibvirtGone,
+        _ => FailureCause::DestinationWriteError,
+    };
+    let side = match cause {
+        FailureCause::GuestGone => Side::Guest,
+        FailureCause::LibvirtGone => Side::Host,
+        _ => Side::Destination,
+    };
+    Stop::Failed(Failure::new(cause, side, error.to_string()))
+}
+
+fn other_job(owner: &Owner) -> Stop {
+    Stop::Failed(Failure::new(
+        FailureCause::VolumeInUse,
+        Side::Source,
+        format!("another block job began on disk {} meanwhile", owner.plan.target),
+    ))
+}
+
+/// The failure of a guest that stopped.
+pub fn guest_gone(when: &str) -> Failure {
+    Failure::new(FailureCause::GuestGone, Side::Guest, format!("the guest stopped {when}"))
+}
+
+/// Right before the job starts: QEMU must still use the source, or the copy would mirror another image.
+async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    loop {
+        let error = match qemu_uses(owner).await {
+            Ok(Used::Source) => return Ok(()),
+            Ok(Used::Gone) => return Err(Stop::Failed(guest_gone("before the copy began"))),
+            Ok(Used::Destination) | Ok(Used::Other) => {
+                return Err(Stop::Failed(Failure::new(
+                    FailureCause::VolumeInUse,
+                    Side::Source,
+                    format!(
+                        "QEMU no longer uses {} for disk {}",
+                        owner.plan.source, owner.plan.target
+                    ),
+                )));
+            }
+            Err(error) => error,
+        };
+        owner.say(Some(format!("asking QEMU what it uses: {}", error.message)));
+        owner.check_cancel()?;
+        if !backoff.wait().await {
+            return Err(start_failed(&error));
+        }
+    }
+}
+
+/// Reads the live XML, waiting as long as libvirt is away.
+pub async fn look(owner: &mut Owner) -> Result<Seen, Stop> {
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    loop {
+        match see(owner).await {
+            Ok(seen) => return Ok(seen),
+            Err(error) => owner.say(Some(format!("waiting for libvirt: {}", error.message))),
+        }
+        owner.check_cancel()?;
+        backoff.wait().await;
+    }
+}
+
+/// Reads the live XML once.
+pub async fn see(owner: &Owner) -> Result<Seen, PortError> {
+    let reference = owner.plan.domain.clone().into();
+    let domain = match owner.context.ports.domains.observe(&reference).await {
+        Ok(domain) => domain,
+        Err(error) if error.class == ErrorClass::NotFound => return Ok(Seen::Gone),
+        Err(error) => return Err(error),
+    };
+    if matches!(domain.state, DomainState::ShutOff | DomainState::Crashed) {
+        return Ok(Seen::Gone);
+    }
+    let malformed = |error: &dyn std::fmt::Display| {
+        PortError::new(ErrorClass::Other, "read the live XML", error)
+    };
+    let xml = DomainXml::parse(&domain.live_xml).map_err(|error| malformed(&error))?;
+    let Ok(disk) = xml.find_disk(owner.plan.target.as_str()) else { return Ok(Seen::Gone) };
+    Ok(match &disk.mirror {
+        None => Seen::NoJob,
+        Some(mirror) => {
+            let ours = mirror.job.as_deref() == Some("copy")
+                && Named::of(&mirror.source)
+                    .is_some_and(|image| is_volume(&image, &owner.plan.destination));
+            match ours {
+                true => Seen::OurCopy { ready: mirror.ready.as_deref() == Some("yes") },
+                false => Seen::OtherJob,
+            }
+        }
+    })
+}
+
+/// Whether an image of the XML is this volume.
+pub fn is_volume(image: &Named, volume: &VolumeLocation) -> bool {
+    match (image, volume) {
+        (Named::File(path), VolumeLocation::File { path: other }) => path == other,
+        (Named::Rbd { image, .. }, VolumeLocation::Rbd { address, image: name }) => {
+            image.to_string() == address.image_path(name)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a disk's source is this volume.
+pub fn disk_is_on(disk: &Disk, volume: &VolumeLocation) -> bool {
+    Named::of(&disk.source).is_some_and(|image| is_volume(&image, volume))
+}
+
+/// Ends the job without a pivot and waits until it is really gone.
+pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
+    let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    loop {
+        let trouble = match see(owner).await {
+            Ok(Seen::OurCopy { .. }) => {
+                match owner.context.ports.jobs.abort(&domain, &target).await {
+                    // Looked at again: only a disk without a job is one whose copy may be removed.
+                    Ok(()) => continue,
+                    Err(error) => error.message,
+                }
+            }
+            Ok(Seen::NoJob | Seen::OtherJob) => match qemu_uses(owner).await {
+                Ok(Used::Destination) => {
+                    return Err(UndoError::Moved(format!(
+                        "QEMU uses {} for disk {target}",
+                        owner.plan.destination
+                    )));
+                }
+                Ok(_) => return Ok(()),
+                Err(error) => error.message,
+            },
+            Ok(Seen::Gone) => return Ok(()),
+            Err(error) => error.message,
+        };
+        owner.say(Some(format!("ending the block job: {trouble}")));
+        backoff.wait().await;
+    }
+}

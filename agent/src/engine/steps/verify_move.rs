@@ -1,0 +1,191 @@
+//! After the pivot: QEMU, the live XML and the stored XML must agree on the destination; a stale stored XML is
+//! repaired. Nothing here fails the operation; a disagreement keeps the source.
+
+use rbdutils::monitors::MonitorList;
+use volferry_xml::{DestinationFormat, DestinationHost, DestinationSource, DomainXml};
+
+use super::start_copy::disk_is_on;
+use super::volumes;
+use crate::engine::backoff::Backoff;
+use crate::engine::owner::Owner;
+use crate::journal::{StepOutcome, What};
+use crate::plan::{StepKind, qemu_view};
+use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
+use crate::spec::{VolumeFormat, VolumeLocation};
+
+const STEP: StepKind = StepKind::VerifyMove;
+
+/// Which of the two volumes QEMU uses for our disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Used {
+    /// The source.
+    Source,
+    /// The destination.
+    Destination,
+    /// Neither, or what is not understood.
+    Other,
+    /// There is no QEMU.
+    Gone,
+}
+
+/// Asks QEMU.
+pub async fn qemu_uses(owner: &Owner) -> Result<Used, PortError> {
+    let ports = &owner.context.ports;
+    let plan = &owner.plan;
+    let devices = match ports.domains.qemu_devices(&plan.domain).await {
+        Ok(devices) => devices,
+        Err(error) => {
+            return match ports.domains.observe(&plan.domain.clone().into()).await {
+                Err(gone) if gone.class == ErrorClass::NotFound => Ok(Used::Gone),
+                Ok(domain) if is_off(domain.state) => Ok(Used::Gone),
+                _ => Err(error),
+            };
+        }
+    };
+    let alias = plan.alias.as_deref().unwrap_or(plan.target.as_str());
+    let Some(device) = qemu_view::device(&devices, alias) else { return Ok(Used::Other) };
+    let uses = |volume| qemu_view::uses(device, volume) == Some(true);
+    Ok(match (uses(&plan.source), uses(&plan.destination)) {
+        (true, _) => Used::Source,
+        (false, true) => Used::Destination,
+        (false, false) => Used::Other,
+    })
+}
+
+fn is_off(state: DomainState) -> bool {
+    matches!(state, DomainState::ShutOff | DomainState::Crashed)
+}
+
+/// Compares and repairs.
+pub async fn run(owner: &mut Owner) {
+    owner.remember_intent(STEP);
+    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    while let Err(error) = verify(owner).await {
+        // libvirt is away: there is nothing to compare, and nothing may be removed before.
+        owner.say(Some(format!("comparing QEMU and libvirt: {}", error.message)));
+        backoff.wait().await;
+    }
+    let outcome = StepOutcome::Nothing;
+    owner.remember_done(STEP, &outcome);
+    owner.note_anyway(vec![What::Done { step: STEP, outcome }]).await;
+}
+
+fn disagree(owner: &mut Owner, text: String) {
+    owner.warn(text.clone());
+    owner.memory.keep_reason.get_or_insert(text);
+}
+
+async fn verify(owner: &mut Owner) -> Result<(), PortError> {
+    let plan = owner.plan.clone();
+    match qemu_uses(owner).await? {
+        Used::Destination => {}
+        Used::Gone => owner.warn("the guest stopped right after the pivot".to_owned()),
+        Used::Source | Used::Other => {
+            let text = format!(
+                "QEMU does not say that it uses {}: the source is kept, look before removing it",
+                plan.destination
+            );
+            disagree(owner, text);
+        }
+    }
+    let found = volumes::identity(&owner.context.ports, &plan.destination).await;
+    match found {
+        Ok(found) if found == owner.memory.created => {}
+        Ok(_) => {
+            let text = format!("under the name {} there is another volume now", plan.destination);
+            disagree(owner, text);
+        }
+        Err(error) => {
+            disagree(owner, format!("the destination could not be looked at again: {error}"));
+        }
+    }
+    let domain = match owner.context.ports.domains.observe(&plan.domain.clone().into()).await {
+        Ok(domain) => domain,
+        Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    compare_live(owner, &domain);
+    repair_stored(owner, domain).await
+}
+
+fn compare_live(owner: &mut Owner, domain: &DomainObservation) {
+    if domain.state == DomainState::PausedOnIoError {
+        owner.warn("the guest is paused on an I/O error: look at its disks".to_owned());
+    }
+    if !is_off(domain.state) && !xml_names(owner, &domain.live_xml) {
+        let text = format!(
+            "libvirt's live XML does not name {}: stop and start the guest to set it right",
+            owner.plan.destination
+        );
+        disagree(owner, text);
+    }
+}
+
+fn xml_names(owner: &Owner, xml: &str) -> bool {
+    DomainXml::parse(xml).is_ok_and(|xml| {
+        xml.find_disk(owner.plan.target.as_str())
+            .is_ok_and(|disk| disk_is_on(disk, &owner.plan.destination))
+    })
+}
+
+async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(), PortError> {
+    let Some(stored) = domain.inactive_xml else { return Ok(()) };
+    let target = owner.plan.target.to_string();
+    let repaired = match DomainXml::parse(&stored) {
+        // A disk that is not in the stored definition was plugged in live only.
+        Ok(xml) if xml.find_disk(&target).is_err() => return Ok(()),
+        Ok(_) if xml_names(owner, &stored) => return Ok(()),
+        Ok(xml) => destination_source(&owner.plan.destination).and_then(|source| {
+            let format = match owner.plan.destination_format {
+                VolumeFormat::Raw => DestinationFormat::Raw,
+                VolumeFormat::Qcow2 => DestinationFormat::Qcow2,
+            };
+            xml.with_disk_volume_replaced(&target, &source, format, None)
+                .map_err(|error| error.to_string())
+        }),
+        Err(error) => Err(error.to_string()),
+    };
+    let outcome = match repaired {
+        Ok(xml) => match owner.context.ports.domains.define(&owner.plan.domain, &xml).await {
+            Err(error) if error.class == ErrorClass::Unavailable => return Err(error),
+            Err(error) => Err(error.to_string()),
+            Ok(()) => Ok(()),
+        },
+        Err(text) => Err(text),
+    };
+    match outcome {
+        Ok(()) => owner.warn(format!(
+            "the stored definition named another source for disk {target}; it now names {}",
+            owner.plan.destination
+        )),
+        Err(text) => disagree(
+            owner,
+            format!("the stored definition does not name {}: {text}", owner.plan.destination),
+        ),
+    }
+    Ok(())
+}
+
+fn destination_source(volume: &VolumeLocation) -> Result<DestinationSource, String> {
+    match volume {
+        VolumeLocation::File { path } => match path.to_str() {
+            Some(path) => Ok(DestinationSource::File { path: path.to_owned() }),
+            None => Err(format!("{path:?} is not UTF-8")),
+        },
+        VolumeLocation::Rbd { address, image } => {
+            let hosts = MonitorList::parse(&address.monitors, 0)
+                .and_then(|monitors| monitors.to_libvirt_hosts())
+                .map_err(|error| error.to_string())?;
+            Ok(DestinationSource::Rbd {
+                name: address.image_path(image),
+                hosts: hosts
+                    .into_iter()
+                    .map(|host| DestinationHost { name: host.name, port: host.port })
+                    .collect(),
+                user: address.user.clone(),
+                secret_uuid: address.secret_uuid.clone(),
+            })
+        }
+    }
+}

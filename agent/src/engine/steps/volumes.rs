@@ -1,0 +1,91 @@
+//! What the steps do to volumes of either kind: look, create, rename, remove; each names the identity it means.
+
+use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
+use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
+
+/// The identity of whatever has the name now.
+pub async fn identity(
+    ports: &Ports,
+    volume: &VolumeLocation,
+) -> Result<Option<Identity>, PortError> {
+    match volume {
+        VolumeLocation::Rbd { address, image } => Ok(ports
+            .images
+            .image_id(address, image)
+            .await?
+            .map(|image_id| Identity::Rbd { image_id })),
+        VolumeLocation::File { path } => ports.files.identity(path).await,
+    }
+}
+
+/// Creates a volume and returns its identity. `Exists` when the name is taken.
+pub async fn create(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    format: VolumeFormat,
+    size: Bytes,
+    owner: Option<FileOwner>,
+) -> Result<Identity, PortError> {
+    match volume {
+        VolumeLocation::Rbd { address, image } => {
+            let image_id = ports.images.create(address, image, size).await?;
+            Ok(Identity::Rbd { image_id })
+        }
+        VolumeLocation::File { path } => ports.files.create(path, format, size, owner).await,
+    }
+}
+
+/// Renames without replacing, inside one pool.
+pub async fn rename(
+    ports: &Ports,
+    from: &VolumeLocation,
+    to: &VolumeLocation,
+) -> Result<(), PortError> {
+    match (from, to) {
+        (VolumeLocation::Rbd { address, image: from }, VolumeLocation::Rbd { image: to, .. }) => {
+            ports.images.rename(address, from, to).await
+        }
+        (VolumeLocation::File { path: from }, VolumeLocation::File { path: to }) => {
+            ports.files.rename(from, to).await
+        }
+        (from, to) => Err(PortError::new(
+            ErrorClass::Unsupported,
+            format!("rename {from} to {to}"),
+            "a volume keeps its kind when it is renamed",
+        )),
+    }
+}
+
+/// Removes the volume of that name if it is the one meant.
+pub async fn remove(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    identity: &Identity,
+) -> Result<(), PortError> {
+    match (volume, identity) {
+        (VolumeLocation::Rbd { address, image }, Identity::Rbd { image_id }) => {
+            ports.images.remove(address, image, image_id).await
+        }
+        (VolumeLocation::File { path }, Identity::File { .. }) => {
+            ports.files.remove(path, identity).await
+        }
+        (volume, identity) => Err(PortError::new(
+            ErrorClass::Replaced,
+            format!("remove {volume}"),
+            format!("it cannot have {identity}"),
+        )),
+    }
+}
+
+/// What a volume occupies; none when nothing has the name.
+pub async fn allocated(ports: &Ports, volume: &VolumeLocation) -> Result<Option<Bytes>, PortError> {
+    match volume {
+        VolumeLocation::Rbd { address, image } => {
+            ports.images.allocated(address, image).await.map(Some)
+        }
+        VolumeLocation::File { path } => {
+            let file = ports.files.observe(path, VolumeFormat::Raw).await?;
+            Ok(file.map(|file| file.allocated))
+        }
+    }
+}
