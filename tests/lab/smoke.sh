@@ -20,7 +20,7 @@ DAEMON_NAME=${DAEMON%%:*}
 WORK=$LAB/guests/smoke-work
 
 guest() { "$LAB/bin/lab-guest" "$@"; }
-rbd_lab() { rbd -c "$VOLFERRY_LAB_CEPH_CONF" --id volferry --no-progress "$@"; }
+rbd_lab() { rbd -c "$VOLFERRY_LAB_CEPH_CONF" --id volferry "$@"; }
 
 cleanup() {
   if [[ -s $LAB/guests/$NAME/record ]]; then guest undefine "$NAME" || true; fi
@@ -28,7 +28,7 @@ cleanup() {
   rm -f "$VOLFERRY_LAB_POOL_NFS"/smoke-{root,data}.qcow2
   local image
   for image in smoke-vda smoke-vdb; do
-    if rbd_lab info "vf-a/$image" >/dev/null 2>&1; then rbd_lab rm "vf-a/$image"; fi
+    if rbd_lab info "vf-a/$image" >/dev/null 2>&1; then rbd_lab rm --no-progress "vf-a/$image"; fi
   done
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> LabError + '_ {
 #[derive(Debug, Clone)]
 pub struct Lab {
     settings: BTreeMap<String, String>,
+    daemon: String,
     uri: String,
     mode: String,
 }
@@ -91,7 +92,9 @@ impl Lab {
     pub fn from_env() -> Result<Lab, LabError> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/env.sh");
         let text = output(
-            Command::new("bash").args(["-c", "source \"$1\" && cat \"$LAB/env\"", "env"]).arg(script),
+            Command::new("bash")
+                .args(["-c", "source \"$1\" && cat \"$LAB/env\"", "env"])
+                .arg(script),
         )
         .map_err(|e| LabError::NotUp(e.to_string()))?;
         let settings: BTreeMap<_, _> = text
@@ -102,7 +105,12 @@ impl Lab {
         let value = |key: &str| {
             settings.get(key).cloned().ok_or_else(|| LabError::NotUp(format!("{key} is not set")))
         };
-        Ok(Lab { uri: value("VOLFERRY_LAB_URI")?, mode: value("VOLFERRY_LAB_LIBVIRT_MODE")?, settings })
+        Ok(Lab {
+            daemon: "main".into(),
+            uri: value("VOLFERRY_LAB_URI")?,
+            mode: value("VOLFERRY_LAB_LIBVIRT_MODE")?,
+            settings,
+        })
     }
 
     /// The same lab with another libvirt daemon, started if need be. Modes: `root`, `qemu`, `qemu-static`.
@@ -112,7 +120,8 @@ impl Lab {
     pub fn with_libvirtd(&self, name: &str, mode: &str) -> Result<Lab, LabError> {
         self.control(&["libvirtd-start", name, mode])?;
         let uri = self.control(&["libvirtd-uri", name])?.trim().to_owned();
-        Ok(Lab { uri, mode: mode.to_owned(), settings: self.settings.clone() })
+        let settings = self.settings.clone();
+        Ok(Lab { daemon: name.to_owned(), uri, mode: mode.to_owned(), settings })
     }
 
     /// Runs one action of `tests/lab/ctl.sh`.
@@ -120,7 +129,9 @@ impl Lab {
     /// # Errors
     /// When it fails.
     pub fn control(&self, words: &[&str]) -> Result<String, LabError> {
-        output(Command::new(self.script("ctl.sh")?).args(words).env("VOLFERRY_LAB_DIR", self.dir()?))
+        output(
+            Command::new(self.script("ctl.sh")?).args(words).env("VOLFERRY_LAB_DIR", self.dir()?),
+        )
     }
 
     /// A setting of the lab's `env` file; an empty one counts as missing.
@@ -140,6 +151,22 @@ impl Lab {
     /// When the setting is missing.
     pub fn dir(&self) -> Result<&Path, LabError> {
         self.setting("VOLFERRY_LAB_DIR").map(Path::new)
+    }
+
+    /// The name of this lab's libvirt daemon.
+    #[must_use]
+    pub fn daemon(&self) -> &str {
+        &self.daemon
+    }
+
+    /// The process of a guest's QEMU, if it runs.
+    ///
+    /// # Errors
+    /// When the lab's scripts fail.
+    pub fn qemu_pid(&self, guest: &str) -> Result<Option<i32>, LabError> {
+        let lines = self.control(&["libvirtd-qemus", &self.daemon])?;
+        let mut pairs = lines.lines().filter_map(|line| line.split_once(' '));
+        Ok(pairs.find(|(_, name)| *name == guest).and_then(|(pid, _)| pid.parse().ok()))
     }
 
     /// The libvirt URI of this lab's daemon.
@@ -167,7 +194,8 @@ impl Lab {
     /// # Errors
     /// When the build fails.
     pub fn build_images(&self) -> Result<(), LabError> {
-        output(Command::new(self.script("guest.sh")?).env("VOLFERRY_LAB_DIR", self.dir()?)).map(drop)
+        output(Command::new(self.script("guest.sh")?).env("VOLFERRY_LAB_DIR", self.dir()?))
+            .map(drop)
     }
 
     /// Runs `virsh` against this lab's daemon.
@@ -184,7 +212,7 @@ impl Lab {
     /// When it fails.
     pub fn rbd(&self, words: &[&str]) -> Result<String, LabError> {
         let conf = self.setting("VOLFERRY_LAB_CEPH_CONF")?;
-        output(Command::new("rbd").args(["-c", conf, "--id", "volferry", "--no-progress"]).args(words))
+        output(Command::new("rbd").args(["-c", conf, "--id", "volferry"]).args(words))
     }
 
     pub(crate) fn script(&self, name: &str) -> Result<PathBuf, LabError> {

@@ -8,6 +8,7 @@
 //! lab-guest wait NAME ACKS              waits for that many acknowledgements more
 //! lab-guest acks NAME                   acknowledgements of this boot, and the longest gap
 //! lab-guest set-volume NAME DISK FORMAT VOLUME   where a stopped transient guest's disk is now
+//! lab-guest kill NAME                   kills its QEMU; only flushed writes are demanded of this boot then
 //! lab-guest destroy NAME | undefine NAME | volumes NAME | serial NAME
 //! lab-guest verify NAME                 exit status 1 when anything is missing or changed
 //! ```
@@ -39,7 +40,9 @@ fn volume(text: &str) -> Result<Volume, Failure> {
 }
 
 fn create(lab: &Lab, words: &[&str]) -> Result<(), Failure> {
-    let [name, root, data, options @ ..] = words else { return Err("create NAME ROOT DATA".into()) };
+    let [name, root, data, options @ ..] = words else {
+        return Err("create NAME ROOT DATA".into());
+    };
     lab.build_images()?;
     let root = lab.create(Base::Root, &volume(root)?)?;
     let data = lab.create(Base::Data, &volume(data)?)?;
@@ -65,7 +68,9 @@ fn run(words: &[&str]) -> Result<bool, Failure> {
     if let ["create", rest @ ..] = words {
         return create(&lab, rest).map(|()| true);
     }
-    let [action, name, rest @ ..] = words else { return Err("ACTION NAME; see the head of lab-guest".into()) };
+    let [action, name, rest @ ..] = words else {
+        return Err("ACTION NAME; see the head of lab-guest".into());
+    };
     let mut guest = Guest::open(&lab, name)?;
     let good = act(&mut guest, action, rest);
     guest.save()?;
@@ -79,7 +84,12 @@ fn act(guest: &mut Guest, action: &str, rest: &[&str]) -> Result<bool, Failure> 
         ("wait", [acks]) => println!("{}", guest.wait_for_acks(acks.parse()?)?.total()),
         ("acks", []) => {
             let acks = guest.acks()?;
-            println!("{} acknowledgements, last at {} ms, longest gap {} ms", acks.total(), acks.last_ms, acks.longest_gap_ms);
+            println!(
+                "{} acknowledgements, last at {} ms, longest gap {} ms",
+                acks.total(),
+                acks.last_ms,
+                acks.longest_gap_ms
+            );
         }
         ("set-volume", [disk, format, spec]) => {
             let disk = Disk::parse(disk).ok_or("no such disk")?;
@@ -93,6 +103,7 @@ fn act(guest: &mut Guest, action: &str, rest: &[&str]) -> Result<bool, Failure> 
         }
         ("serial", []) => println!("{}", guest.serial_log().ok_or("not started yet")?.display()),
         ("destroy", []) => guest.destroy()?,
+        ("kill", []) => guest.kill()?,
         ("undefine", []) => guest.undefine()?,
         ("verify", []) => {
             let report = guest.verify()?;

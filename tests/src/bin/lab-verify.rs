@@ -59,9 +59,17 @@ fn verify(all: &Arguments) -> Result<Report, Failure> {
         let (initial, last) = (open(&all.initial[disk])?, open(path)?);
         let (size, now) = (initial.metadata()?.len(), last.metadata()?.len());
         if size > now {
-            return Err(format!("{disk}: {path} has {now} bytes, less than the initial {size}").into());
+            return Err(
+                format!("{disk}: {path} has {now} bytes, less than the initial {size}").into()
+            );
         }
-        report.add(verify_disk(*disk, size, BufReader::new(initial), BufReader::new(last), &all.boots)?);
+        report.add(verify_disk(
+            *disk,
+            size,
+            BufReader::new(initial),
+            BufReader::new(last),
+            &all.boots,
+        )?);
     }
     Ok(report)
 }

@@ -90,7 +90,11 @@ struct Device {
 impl Device {
     fn open(disk: Disk) -> io::Result<Device> {
         const O_DIRECT: i32 = 0o40000;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(format!("/dev/{disk}"))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(O_DIRECT)
+            .open(format!("/dev/{disk}"))?;
         let mut bytes = 0;
         // SAFETY: BLKGETSIZE64 writes one u64 to the pointer, which lives across the call.
         unsafe { ioctl::size(file.as_raw_fd(), &raw mut bytes) }?;
@@ -148,7 +152,9 @@ fn write_for_ever(console: &Console, settings: &Settings, disk: Disk) -> io::Res
     let begun = Instant::now();
     for n in 0.. {
         let op = op(settings.seed, disk, n, device.sectors);
-        device.run(settings.seed, n, op).map_err(|e| io::Error::other(format!("{disk} operation {n} {op:?}: {e}")))?;
+        device
+            .run(settings.seed, n, op)
+            .map_err(|e| io::Error::other(format!("{disk} operation {n} {op:?}: {e}")))?;
         console.say(&format!("ACK {disk} {n} {}", console.begun.elapsed().as_millis()))?;
         if let Some(due) = ((n + 1) * 1_000_000).checked_div(settings.rate) {
             std::thread::sleep(Duration::from_micros(due).saturating_sub(begun.elapsed()));

@@ -13,6 +13,9 @@ pub enum Content {
     Initial,
     /// Zeros.
     Zero,
+    /// Whatever: QEMU was killed after a discard or zero write that no flush covered. Qcow2 may have given the
+    /// freed cluster to other data, with the old mapping still in the file (seen).
+    Anything,
     /// What operation `n` of a boot (by its place in the list of boots) wrote there.
     Written {
         /// Index of the boot.
@@ -47,7 +50,12 @@ impl Model {
     /// A disk nobody has written to.
     #[must_use]
     pub fn new(disk: Disk, sectors: usize) -> Model {
-        Model { disk, seeds: Vec::new(), newest: vec![Content::Initial; sectors], also: HashMap::new() }
+        Model {
+            disk,
+            seeds: Vec::new(),
+            newest: vec![Content::Initial; sectors],
+            also: HashMap::new(),
+        }
     }
 
     /// Sectors of the disk.
@@ -75,7 +83,13 @@ impl Model {
             certain = (0..acknowledged).rev().find(flush).map_or(0, |n| n + 1);
         }
         for n in 0..=acknowledged {
-            self.apply(op(seed, self.disk, n, sectors), boot, n, n < certain);
+            let op = op(seed, self.disk, n, sectors);
+            self.apply(op, boot, n, n < certain);
+            if killed && n >= certain && matches!(op.kind, Kind::Zero | Kind::Discard) {
+                for sector in op.sector..op.sector + op.count {
+                    self.also.entry(sector).or_default().push(Content::Anything);
+                }
+            }
         }
     }
 
@@ -118,6 +132,7 @@ impl Model {
     fn is(&self, content: Content, sector: u64, found: &[u8], initial: &[u8]) -> bool {
         match content {
             Content::Initial => found == initial,
+            Content::Anything => true,
             Content::Zero => found == [0; SECTOR],
             Content::Written { boot, n } => self
                 .seed(boot)

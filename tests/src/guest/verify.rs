@@ -62,7 +62,10 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { acknowledged, checked, missing, unexpected, faults } = self;
-        write!(f, "acknowledged {acknowledged}, checked sectors {checked}, missing {missing}, unexpected {unexpected}")?;
+        write!(
+            f,
+            "acknowledged {acknowledged}, checked sectors {checked}, missing {missing}, unexpected {unexpected}"
+        )?;
         faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
     }
 }
@@ -92,7 +95,9 @@ pub fn verify_disk(
         let bytes = before.len().min(left.saturating_mul(SECTOR));
         initial.read_exact(&mut before[..bytes])?;
         last.read_exact(&mut after[..bytes])?;
-        for (was, found) in before[..bytes].chunks_exact(SECTOR).zip(after[..bytes].chunks_exact(SECTOR)) {
+        for (was, found) in
+            before[..bytes].chunks_exact(SECTOR).zip(after[..bytes].chunks_exact(SECTOR))
+        {
             judge(&model, disk, sector, found, was, &mut report);
             sector += 1;
         }
@@ -110,11 +115,22 @@ fn judge(model: &Model, disk: Disk, sector: u64, found: &[u8], was: &[u8], repor
         Verdict::Fine => {}
         Verdict::Missing(content) => {
             report.missing += 1;
-            report.fault(|| format!("{disk} sector {sector}: {} is missing, found {}", expected(model, content), describe(found, was)));
+            report.fault(|| {
+                format!(
+                    "{disk} sector {sector}: {} is missing, found {}",
+                    expected(model, content),
+                    describe(found, was)
+                )
+            });
         }
         Verdict::Unexpected => {
             report.unexpected += 1;
-            report.fault(|| format!("{disk} sector {sector}: changed without a write, found {}", describe(found, was)));
+            report.fault(|| {
+                format!(
+                    "{disk} sector {sector}: changed without a write, found {}",
+                    describe(found, was)
+                )
+            });
         }
     }
 }
@@ -123,6 +139,7 @@ fn expected(model: &Model, content: Content) -> String {
     match content {
         Content::Initial => "the initial content".into(),
         Content::Zero => "zeros".into(),
+        Content::Anything => "anything".into(),
         Content::Written { boot, n } => {
             format!("write {n} of boot {boot} (seed {})", model.seed(boot).unwrap_or_default())
         }
@@ -157,7 +174,9 @@ mod tests {
         let mut bytes = vec![0; SIZE];
         // Every other 64 KiB has content of its own.
         for (i, chunk) in bytes.chunks_mut(64 << 10).enumerate().filter(|(i, _)| i % 2 == 0) {
-            chunk.fill(u8::try_from(mix(i as u64 ^ u64::from(disk.letter())) % 255).expect("a byte") + 1);
+            chunk.fill(
+                u8::try_from(mix(i as u64 ^ u64::from(disk.letter())) % 255).expect("a byte") + 1,
+            );
         }
         bytes
     }
@@ -196,7 +215,11 @@ mod tests {
     #[test]
     fn a_damaged_acknowledged_block_is_named() {
         let (mut image, boots) = written(Disk::VDB);
-        let at = image.bytes.chunks(SECTOR).position(|s| Stamp::read(s).is_some_and(|s| s.seed == 1)).expect("written");
+        let at = image
+            .bytes
+            .chunks(SECTOR)
+            .position(|s| Stamp::read(s).is_some_and(|s| s.seed == 1))
+            .expect("written");
         image.bytes[at * SECTOR + 300] ^= 0x10;
         let report = check(Disk::VDB, &image, &boots);
         assert_eq!((report.missing, report.is_good()), (1, false));
@@ -223,7 +246,8 @@ mod tests {
     fn a_lost_write_is_found() {
         let disk = Disk::VDB;
         let mut image = MemoryDisk::new(disk, initial(disk));
-        let lost = (1..100).rev().find(|n| op(1, disk, *n, (SIZE / SECTOR) as u64).kind == Kind::Write);
+        let lost =
+            (1..100).rev().find(|n| op(1, disk, *n, (SIZE / SECTOR) as u64).kind == Kind::Write);
         (0..100).filter(|n| Some(*n) != lost).for_each(|n| image.run(1, n));
         assert!(!check(disk, &image, &[boot(disk, 1, 100)]).is_good());
     }
@@ -232,8 +256,11 @@ mod tests {
     fn a_killed_qemu_may_lose_what_no_flush_covered() {
         let disk = Disk::VDB;
         let sectors = (SIZE / SECTOR) as u64;
-        let flush = (40..200).find(|n| op(1, disk, *n, sectors).kind == Kind::Flush).expect("a flush");
-        let count = (flush + 1..).find(|n| op(1, disk, *n, sectors).kind == Kind::Write).expect("a write") + 1;
+        let flush =
+            (40..200).find(|n| op(1, disk, *n, sectors).kind == Kind::Flush).expect("a flush");
+        let count =
+            (flush + 1..).find(|n| op(1, disk, *n, sectors).kind == Kind::Write).expect("a write")
+                + 1;
         let mut image = MemoryDisk::new(disk, initial(disk));
         (0..=flush).for_each(|n| image.run(1, n));
         let mut boots = [boot(disk, 1, count)];

@@ -8,6 +8,9 @@ use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::process::wait_for;
 use super::{Base, Lab, LabError, Volume, at, xml};
 use crate::guest::Disk;
@@ -154,10 +157,11 @@ impl Guest {
 
     /// Where its disks are now: from the live XML, else from the persistent one, else as last known.
     fn refresh_volumes(&mut self) -> Result<(), LabError> {
-        if !self.is_defined() {
-            return Ok(());
-        }
-        let text = self.lab.virsh(&["dumpxml", &self.name])?;
+        let text = match self.lab.virsh(&["dumpxml", &self.name]) {
+            Ok(text) => text,
+            Err(error) if self.is_defined() => return Err(error),
+            Err(_) => return Ok(()),
+        };
         for (disk, volume) in &mut self.volumes {
             if let Some(found) = xml::volume_of(&text, *disk) {
                 *volume = found;
@@ -173,7 +177,9 @@ impl Guest {
     pub fn volume(&mut self, disk: Disk) -> Result<Volume, LabError> {
         self.refresh_volumes()?;
         let found = self.volumes.iter().find(|(known, _)| *known == disk);
-        found.map(|(_, volume)| volume.clone()).ok_or_else(|| self.fault(format!("has no disk {disk}")))
+        found
+            .map(|(_, volume)| volume.clone())
+            .ok_or_else(|| self.fault(format!("has no disk {disk}")))
     }
 
     /// Tells where a stopped transient guest's disk is now.
@@ -234,7 +240,9 @@ impl Guest {
         }
         match self.lab.virsh(&["domstate", &self.name]) {
             Ok(state) if state.trim() == "running" => Ok(()),
-            Ok(state) => Err(self.fault(format!("is {}; its console ends: {}", state.trim(), tail(&text)))),
+            Ok(state) => {
+                Err(self.fault(format!("is {}; its console ends: {}", state.trim(), tail(&text))))
+            }
             Err(_) => Err(self.fault(format!("is gone; its console ends: {}", tail(&text)))),
         }
     }
@@ -252,7 +260,24 @@ impl Guest {
         self.lab.virsh(&["destroy", &self.name]).map(drop)
     }
 
-    /// Notes that QEMU of the current boot was killed: the verifier then demands only what a flush covered.
+    /// Kills its QEMU with SIGKILL: a crash. The verifier then demands of this boot only what a flush covered,
+    /// for an image format may have held metadata in memory.
+    ///
+    /// # Errors
+    /// When it does not run, or does not end.
+    pub fn kill(&mut self) -> Result<(), LabError> {
+        self.refresh_volumes()?;
+        let pid =
+            self.lab.qemu_pid(&self.name)?.ok_or_else(|| self.fault("does not run".into()))?;
+        kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|e| self.fault(e.to_string()))?;
+        self.note_killed();
+        wait_for(30, &format!("the end of {}", self.name), || {
+            let state = self.lab.virsh(&["domstate", &self.name]);
+            Ok(state.map_or(true, |state| state.trim() == "shut off").then_some(()))
+        })
+    }
+
+    /// Notes that QEMU of the current boot was killed by somebody else: see [`Guest::kill`].
     pub fn note_killed(&mut self) {
         if let Some(boot) = self.boots.last_mut() {
             boot.2 = true;
@@ -304,7 +329,8 @@ impl Guest {
         let before = File::open(&initial).map_err(at(&initial))?;
         let size = before.metadata().map_err(at(&initial))?.len();
         let after = File::open(out).map_err(at(out))?;
-        verify_disk(disk, size, BufReader::new(before), BufReader::new(after), boots).map_err(at(out))
+        verify_disk(disk, size, BufReader::new(before), BufReader::new(after), boots)
+            .map_err(at(out))
     }
 
     /// Writes the records, for [`Guest::open`] in another process.
@@ -345,7 +371,8 @@ impl Guest {
         for line in text.lines() {
             let words: Vec<_> = line.splitn(4, ' ').collect();
             let understood = guest.take(&words);
-            understood.ok_or_else(|| guest.fault(format!("record line '{line}' is not understood")))?;
+            understood
+                .ok_or_else(|| guest.fault(format!("record line '{line}' is not understood")))?;
         }
         Ok(guest)
     }

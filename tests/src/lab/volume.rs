@@ -1,7 +1,7 @@
 //! Volumes of guests in the lab's pools: made from the built images, read back as raw.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -147,24 +147,33 @@ impl Lab {
         match (&volume.place, &volume.template) {
             (_, None) => self.convert(&image, volume)?,
             (Place::File(path), Some(Place::File(template))) => {
-                if !template.exists() {
-                    self.convert(&image, &Volume::qcow2(template))?;
-                }
+                let template = Volume::qcow2(template);
+                self.make_template(&image, &template, |lab| lab.convert(&image, &template))?;
+                let template = template.spec();
                 output(
                     Command::new("qemu-img")
                         .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
-                        .args([template, path]),
+                        .args([Path::new(&template), path]),
                 )?;
                 self.give_to_qemu(path)?;
             }
-            (Place::Rbd { pool, image: name }, Some(Place::Rbd { pool: from, image: template })) => {
+            (
+                Place::Rbd { pool, image: name },
+                Some(Place::Rbd { pool: from, image: template }),
+            ) => {
                 let parent = format!("{from}/{template}");
                 let snapshot = format!("{parent}@base");
-                if self.rbd(&["info", &snapshot]).is_err() {
-                    self.convert(&image, &Volume::rbd(from, template))?;
-                    self.rbd(&["snap", "create", &snapshot])?;
-                    self.rbd(&["snap", "protect", &snapshot])?;
-                }
+                let template = Volume::rbd(from, template);
+                self.make_template(&image, &template, |lab| {
+                    if lab.exists(&template)? {
+                        lab.rbd(&["snap", "unprotect", &snapshot])?;
+                        lab.rbd(&["snap", "purge", "--no-progress", &parent])?;
+                        lab.remove(&template)?;
+                    }
+                    lab.convert(&image, &template)?;
+                    lab.rbd(&["snap", "create", "--no-progress", &snapshot])?;
+                    lab.rbd(&["snap", "protect", &snapshot]).map(drop)
+                })?;
                 self.rbd(&["clone", &snapshot, &format!("{pool}/{name}")])?;
             }
             (_, Some(_)) => {
@@ -173,6 +182,26 @@ impl Lab {
             }
         }
         Ok(volume.clone())
+    }
+
+    /// Makes a template unless it is there, made from this very image: one of an older build would
+    /// differ from what the verifier compares with.
+    fn make_template(
+        &self,
+        image: &Path,
+        template: &Volume,
+        make: impl FnOnce(&Lab) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let marks = self.built("templates")?;
+        fs::create_dir_all(&marks).map_err(at(&marks))?;
+        let mark = marks.join(template.spec().replace('/', "%"));
+        let built = fs::metadata(image).map_err(at(image))?;
+        let identity = format!("{} {}.{:09}", built.ino(), built.mtime(), built.mtime_nsec());
+        if fs::read_to_string(&mark).is_ok_and(|old| old == identity) && self.exists(template)? {
+            return Ok(());
+        }
+        make(self)?;
+        fs::write(&mark, identity).map_err(at(&mark))
     }
 
     fn convert(&self, image: &Path, volume: &Volume) -> Result<(), LabError> {
@@ -217,7 +246,7 @@ impl Lab {
                 let name = format!("{pool}/{image}");
                 let names = self.rbd(&["ls", pool])?;
                 if names.lines().any(|line| line == image) {
-                    self.rbd(&["rm", &name])?;
+                    self.rbd(&["rm", "--no-progress", &name])?;
                 }
                 Ok(())
             }

@@ -86,10 +86,12 @@ fn rbd_source(lab: &Lab, pool: &str, image: &str) -> Result<String, LabError> {
 /// The volume a disk uses according to a domain's XML as libvirt prints it.
 pub(crate) fn volume_of(xml: &str, disk: Disk) -> Option<Volume> {
     let target = format!("<target dev='{disk}'");
-    let block = xml.split("<disk ").skip(1).map(|part| part.split("</disk>").next().unwrap_or(part));
+    let block =
+        xml.split("<disk ").skip(1).map(|part| part.split("</disk>").next().unwrap_or(part));
     let block = block.into_iter().find(|part| part.contains(&target))?;
     // What a copy writes to is not what the disk uses, and neither is its backing chain.
-    let block = block.split("<mirror").next()?.to_owned() + block.split("</mirror>").nth(1).unwrap_or("");
+    let block =
+        block.split("<mirror").next()?.to_owned() + block.split("</mirror>").nth(1).unwrap_or("");
     let block = block.split("<backingStore").next()?;
     let driver = block.split("<driver ").nth(1)?.split('>').next()?;
     let format = match attribute(driver, "type")? {
