@@ -37,8 +37,7 @@ pub struct Timeouts {
     pub connect: Duration,
     /// For one answer of the monitors (`rados_mon_op_timeout`), rounded up to whole seconds.
     pub monitor: Duration,
-    /// For one answer of an OSD (`rados_osd_op_timeout`), rounded up to whole seconds. A full pool
-    /// answers nothing: writes end by this one.
+    /// For one answer of an OSD (`rados_osd_op_timeout`), rounded up to whole seconds.
     pub osd: Duration,
 }
 
@@ -183,7 +182,8 @@ impl Cluster {
         self.handle.fsid().map_err(ClusterError::Fsid)
     }
 
-    /// Opens a pool, in its default namespace or another. Whether the namespace exists is only seen
+    /// Opens a pool, in its default namespace or another. In a full pool its writes fail at once
+    /// instead of hanging, and removals pass. Whether the namespace exists is only seen
     /// when an image is created or opened there.
     ///
     /// # Errors

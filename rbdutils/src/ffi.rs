@@ -23,10 +23,13 @@ fn c_string(text: &str) -> Result<CString, Errno> {
 }
 
 /// A copy of a C string; an absent one is empty.
-fn text_at(pointer: *const c_char) -> String {
+///
+/// # Safety
+/// The pointer is null or leads to a NUL-terminated string that nobody changes during the call.
+unsafe fn text_at(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }
-    // SAFETY: not null, and the C libraries hand out NUL-terminated strings only.
+    // SAFETY: not null, so the caller vouches for the string.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
 }

@@ -75,7 +75,8 @@ impl Pool {
     /// Creates an image with librbd's defaults and returns its id.
     ///
     /// # Errors
-    /// [`ImageError::Exists`] when the name is taken. After any other error the image may exist.
+    /// [`ImageError::Exists`] when the name is taken; [`ImageError::Failed`] with class `NoSpace` in
+    /// a full pool, `NotFound` without the namespace. After any other class the image may exist.
     pub fn create(&self, image: &ImageName, size_bytes: u64) -> Result<ImageId, ImageError> {
         self.create_with(image, size_bytes, &CreateOptions::default())
     }

@@ -3,6 +3,7 @@
 //! The text modules ([`monitors`], [`names`], [`qemu`]) are pure: no files, no network, no C library.
 //! The feature `native` adds `cluster` and `images`, blocking calls on librados and librbd.
 //! Nothing here knows libvirt, virtual machines, policies or an async runtime.
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[cfg(feature = "native")]
@@ -10,6 +11,7 @@ pub mod cluster;
 #[cfg(feature = "native")]
 pub mod errno;
 #[cfg(feature = "native")]
+#[allow(unsafe_code, reason = "the one place that calls C libraries")]
 mod ffi;
 #[cfg(feature = "native")]
 pub mod images;

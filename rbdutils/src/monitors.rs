@@ -115,6 +115,7 @@ impl MonitorList {
                 push_entry(&mut entries, entry)?;
             }
         }
+        check_names(&entries)?;
         if entries.is_empty() { Err(MonitorError::Empty) } else { Ok(Self { entries }) }
     }
 
@@ -235,7 +236,7 @@ impl fmt::Display for MonitorList {
 /// A Ceph client aborts its whole process (assertion in `MonMap::add`) when a vector of several
 /// addresses repeats an address of an earlier entry: that client may be QEMU with a guest in it.
 fn push_entry(entries: &mut Vec<MonitorEntry>, entry: MonitorEntry) -> Result<(), MonitorError> {
-    if let MonitorEntry::Vector(_) = entry {
+    if matches!(&entry, MonitorEntry::Vector(members) if members.len() > 1) {
         if entries.contains(&entry) {
             return Ok(());
         }
@@ -249,6 +250,21 @@ fn push_entry(entries: &mut Vec<MonitorEntry>, entry: MonitorEntry) -> Result<()
     }
     entries.push(entry);
     Ok(())
+}
+
+/// Ceph resolves either a list of names and plain addresses or none: with a single prefix in it, it
+/// takes the whole text for names.
+fn check_names(entries: &[MonitorEntry]) -> Result<(), MonitorError> {
+    let is_plain = |entry: &MonitorEntry| matches!(entry, MonitorEntry::Plain { .. });
+    let is_name = |entry: &&MonitorEntry| {
+        matches!(entry, MonitorEntry::Plain { address: MonitorAddress::Name(_), .. })
+    };
+    match entries.iter().find(is_name) {
+        Some(name) if !entries.iter().all(is_plain) => {
+            Err(MonitorError::Entry { entry: name.to_string(), rule: EntryRule::NameBesidePrefix })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn push_bare_host(

@@ -79,6 +79,8 @@ fn an_error_names_the_entry_and_the_rule() {
         ("[v2:192.0.2.11:3300,v1:192.0.2.11]", EntryRule::VectorPort),
         ("192.0.2.11/7", EntryRule::Nonce),
         ("999.1.1.1", EntryRule::Ipv4),
+        ("mon1,v2:192.0.2.11", EntryRule::NameBesidePrefix),
+        ("192.0.2.11:2,[v2:192.0.2.11:1,v1:192.0.2.11:2]", EntryRule::RepeatsAnAddress),
     ] {
         assert_eq!(rule(text).1, expected, "{text}");
     }
@@ -92,10 +94,11 @@ fn a_list_in_pieces() {
         let pieces: Vec<String> = pieces.iter().map(ToString::to_string).collect();
         MonitorList::from_entries(&pieces, 6789)
     };
-    let list = pieces(&["192.0.2.11", "[v2:192.0.2.12:3300,v1:192.0.2.12:6789]", "a,b"]).unwrap();
+    let list =
+        pieces(&["192.0.2.11", "[v2:192.0.2.12:3300,v1:192.0.2.12:6789]", "::1,::2"]).unwrap();
     assert_eq!(
         list.to_ceph_conf(),
-        "192.0.2.11:6789,[v2:192.0.2.12:3300,v1:192.0.2.12:6789],a:6789,b:6789"
+        "192.0.2.11:6789,[v2:192.0.2.12:3300,v1:192.0.2.12:6789],[::1]:6789,[::2]:6789"
     );
     assert_eq!(pieces(&[]), Err(MonitorError::Empty));
     assert!(pieces(&["[v2:192.0.2.12:3300", "v1:192.0.2.12:6789]"]).is_err());

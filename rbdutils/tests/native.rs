@@ -1,76 +1,20 @@
-//! Images on a real cluster. Runs where the lab tells how to reach one, and says so where not:
-//! `VOLFERRY_LAB_CEPH_CONF` (its `mon_host` is read), `VOLFERRY_LAB_CEPH_USER`,
-//! `VOLFERRY_LAB_CEPH_KEY_FILE` (the bare key) and `VOLFERRY_LAB_CEPH_POOL`.
+//! Images on a real cluster, by the crate's own calls alone. What a QEMU beside them does to an image
+//! is tested in `native_qemu`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+#[path = "support/lab.rs"]
+#[macro_use]
+mod lab;
+
 use std::time::{Duration, Instant};
 
+use lab::{Lab, MIB};
 use rbdutils::cluster::{Cluster, ConnectOptions, Timeouts};
 use rbdutils::errno::ErrorClass;
-use rbdutils::images::{CreateOptions, Features, ImageError, ImageId, Pool};
+use rbdutils::images::{CreateOptions, Features, ImageError, ImageId};
 use rbdutils::monitors::{MonitorEntry, MonitorList};
 use rbdutils::names::{ImageName, PoolName, SnapshotName};
-
-const MIB: u64 = 1 << 20;
-
-/// A pool of the lab; removes what the test made in it.
-struct Lab {
-    options: ConnectOptions,
-    pool: Pool,
-    prefix: String,
-}
-
-impl Lab {
-    fn find(test: &str) -> Option<Self> {
-        let variable = |name| {
-            let value = std::env::var(name).ok();
-            if value.is_none() {
-                println!("SKIPPED {test}: {name} is not set, there is no lab cluster");
-            }
-            value
-        };
-        let conf = std::fs::read_to_string(variable("VOLFERRY_LAB_CEPH_CONF")?).unwrap();
-        let user = variable("VOLFERRY_LAB_CEPH_USER")?;
-        let key = std::fs::read_to_string(variable("VOLFERRY_LAB_CEPH_KEY_FILE")?).unwrap();
-        let pool = PoolName::new(variable("VOLFERRY_LAB_CEPH_POOL")?).unwrap();
-        let monitors = conf.lines().find_map(|line| {
-            let (key, value) = line.split_once('=')?;
-            matches!(key.trim(), "mon_host" | "mon host").then(|| value.trim().to_owned())
-        });
-        let options = ConnectOptions {
-            monitors: MonitorList::parse(&monitors.unwrap(), 0).unwrap(),
-            user: Some(user),
-            key: Some(key.trim().into()),
-            timeouts: Timeouts::default(),
-        };
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("native-{}-{count}", std::process::id());
-        let pool = Cluster::connect(&options).unwrap().pool(&pool, None).unwrap();
-        Some(Self { options, pool, prefix })
-    }
-
-    fn name(&self, name: &str) -> ImageName {
-        ImageName::new(format!("{}-{name}", self.prefix)).unwrap()
-    }
-
-    fn create(&self, name: &str, size_bytes: u64) -> (ImageName, ImageId) {
-        let name = self.name(name);
-        let id = self.pool.create(&name, size_bytes).unwrap();
-        (name, id)
-    }
-}
-
-macro_rules! lab {
-    ($test:literal) => {
-        match Lab::find($test) {
-            Some(lab) => lab,
-            None => return,
-        }
-    };
-}
 
 #[test]
 fn an_image_from_its_creation_to_its_end() {

@@ -9,6 +9,13 @@ use ceph::rados;
 use super::{c_string, text_at};
 use crate::errno::{Errno, check, check_size};
 
+// Missing in the `ceph` crate.
+#[link(name = "rados")]
+unsafe extern "C" {
+    /// Lets writes to a full pool fail instead of hang, and deletions pass.
+    fn rados_set_pool_full_try(io: rados::rados_ioctx_t);
+}
+
 /// A connection to a cluster, or one about to be made. Shut down when dropped.
 #[derive(Debug)]
 pub(crate) struct ClusterHandle(rados::rados_t);
@@ -43,7 +50,8 @@ impl ClusterHandle {
         let mut buffer = [0 as c_char; 64];
         // SAFETY: the buffer is writable for the length given; the handle is live.
         check(unsafe { rados::rados_cluster_fsid(self.0, buffer.as_mut_ptr(), buffer.len()) })?;
-        Ok(text_at(buffer.as_ptr()))
+        // SAFETY: the call succeeded, so the buffer holds a NUL-terminated id of 36 characters.
+        Ok(unsafe { text_at(buffer.as_ptr()) })
     }
 
     /// Sends a monitor command in JSON. An error comes with the monitors' own text.
@@ -66,14 +74,19 @@ impl ClusterHandle {
                 &mut status_size,
             )
         };
-        let answer = take_buffer(out, out_size);
-        let status = String::from_utf8_lossy(&take_buffer(status, status_size)).into_owned();
+        // SAFETY: librados has set both to null or to buffers of these sizes; taken once each.
+        let (answer, status) =
+            unsafe { (take_buffer(out, out_size), take_buffer(status, status_size)) };
+        let status = String::from_utf8_lossy(&status).into_owned();
         check(result).map(|()| answer).map_err(|errno| (errno, status))
     }
 }
 
 /// Copies a buffer that librados allocated and gives it back.
-fn take_buffer(buffer: *mut c_char, size: usize) -> Vec<u8> {
+///
+/// # Safety
+/// The buffer is null or comes from librados with this size, and is not used afterwards.
+unsafe fn take_buffer(buffer: *mut c_char, size: usize) -> Vec<u8> {
     if buffer.is_null() {
         return Vec::new();
     }
@@ -117,6 +130,8 @@ impl PoolHandle {
         check(unsafe { rados::rados_ioctx_create(cluster.0, pool.as_ptr(), &mut io) })?;
         // SAFETY: `io` was just created; the string is copied.
         unsafe { rados::rados_ioctx_set_namespace(io, namespace.as_ptr()) };
+        // SAFETY: `io` was just created.
+        unsafe { rados_set_pool_full_try(io) };
         Ok(Self { io, _cluster: cluster })
     }
 

@@ -41,7 +41,8 @@ impl<'p> ImageHandle<'p> {
         let mut buffer = [0 as c_char; 256];
         // SAFETY: the buffer is writable for the size given, which includes the final NUL.
         check(unsafe { rbd_get_id(self.raw, buffer.as_mut_ptr(), buffer.len()) })?;
-        Ok(text_at(buffer.as_ptr()))
+        // SAFETY: the call succeeded, so the buffer holds a NUL-terminated id.
+        Ok(unsafe { text_at(buffer.as_ptr()) })
     }
 
     /// Size and object size in bytes.
@@ -83,7 +84,8 @@ impl<'p> ImageHandle<'p> {
         list(
             // SAFETY: `list` passes room for the count it passes.
             |room, count| unsafe { rbd_list_children3(self.raw, room, count) },
-            copy_linked,
+            // SAFETY: `list` passes an entry that librbd has filled and not yet freed.
+            |child| unsafe { copy_linked(child) },
             // SAFETY: `list` passes what librbd filled, once.
             |filled, count| unsafe { rbd_linked_image_spec_list_cleanup(filled, count) },
         )
@@ -94,7 +96,10 @@ impl<'p> ImageHandle<'p> {
         list(
             // SAFETY: `list` passes room for the count it passes.
             |room, count| unsafe { rbd_watchers_list(self.raw, room, count) },
-            |watcher: &RbdWatcher| (text_at(watcher.address), watcher.id, watcher.cookie),
+            // SAFETY: `list` passes an entry that librbd has filled and not yet freed.
+            |watcher: &RbdWatcher| unsafe {
+                (text_at(watcher.address), watcher.id, watcher.cookie)
+            },
             // SAFETY: `list` passes what librbd filled, once.
             |filled, count| unsafe { rbd_watchers_list_cleanup(filled, count) },
         )
@@ -116,7 +121,9 @@ impl<'p> ImageHandle<'p> {
             }
             // SAFETY: librbd has filled `count` entries of the capacity.
             unsafe { snapshots.set_len(count) };
-            let found = snapshots.iter().map(|s| (s.id, text_at(s.name), s.size)).collect();
+            // SAFETY: the names are librbd's until they are freed below.
+            let copy = |s: &RbdSnapshot| (s.id, unsafe { text_at(s.name) }, s.size);
+            let found = snapshots.iter().map(copy).collect();
             // SAFETY: frees the names up to the ending entry that librbd has written, once.
             unsafe { rbd_snap_list_end(snapshots.as_mut_ptr()) };
             return Ok(found);
@@ -153,7 +160,8 @@ impl<'p> ImageHandle<'p> {
             let result = unsafe { rbd_metadata_get(self.raw, key.as_ptr(), target, &mut size) };
             if result != -libc::ERANGE {
                 check(result)?;
-                return Ok(text_at(value.as_ptr().cast()));
+                // SAFETY: the last byte was never written to, so the text ends at a NUL.
+                return Ok(unsafe { text_at(value.as_ptr().cast()) });
             }
         }
     }
@@ -213,12 +221,16 @@ fn list<C, T>(
     }
 }
 
-fn copy_linked(image: &RbdLinkedImage) -> Linked {
+/// # Safety
+/// The strings of the entry are null or live C strings.
+unsafe fn copy_linked(image: &RbdLinkedImage) -> Linked {
+    // SAFETY: the caller vouches for each of the strings.
+    let text = |pointer| unsafe { text_at(pointer) };
     Linked {
-        pool: text_at(image.pool_name),
-        namespace: text_at(image.pool_namespace),
-        image: text_at(image.image_name),
-        id: text_at(image.image_id),
+        pool: text(image.pool_name),
+        namespace: text(image.pool_namespace),
+        image: text(image.image_name),
+        id: text(image.image_id),
         in_trash: image.trash,
     }
 }

@@ -147,10 +147,11 @@ impl Pool {
             (Errno(libc::EEXIST), Operation::Create | Operation::Clone) => {
                 ImageError::Exists { image }
             }
-            // A clone's ENOENT speaks of the parent.
-            (Errno(libc::ENOENT), operation) if *operation != Operation::Clone => {
-                ImageError::NotFound { image }
+            // Here ENOENT speaks of the namespace, of the data pool or of the clone's parent.
+            (source, Operation::Create | Operation::Clone) => {
+                ImageError::Failed { operation, image, source }
             }
+            (Errno(libc::ENOENT), _) => ImageError::NotFound { image },
             (source, _) => ImageError::Failed { operation, image, source },
         }
     }

@@ -119,7 +119,7 @@ fn check_name(text: &str) -> Result<(), EntryRule> {
         return Err(EntryRule::Name);
     }
     if matches!(name, "v1" | "v2" | "any") {
-        return Err(EntryRule::NameBehindPrefix);
+        return Err(EntryRule::NameBehindPrefix); // with a port it would read as a prefix
     }
     Ok(())
 }

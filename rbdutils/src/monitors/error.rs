@@ -92,6 +92,9 @@ pub enum EntryRule {
     /// A name where Ceph takes addresses only.
     #[error("behind v1:, v2: and any: only an address can stand, no host name")]
     NameBehindPrefix,
+    /// A name in a list that also has prefixes: Ceph then fails to read the whole list.
+    #[error("a host name cannot stand in one list with v1:, v2: or any: addresses")]
+    NameBesidePrefix,
     /// A member of a vector without its prefix.
     #[error("each address of a vector needs the prefix v1: or v2:")]
     VectorMember,
