@@ -103,7 +103,7 @@ build_root() {
   chmod 755 "$tree/sbin/init" "$tree/sbin/lab-writer"
   # No journal: a read-only mount then writes nothing at all.
   rm -f "$part"
-  mke2fs -q -t ext4 -O '^has_journal' -m 0 -d "$tree" "$part" "${PART_MIB}M"
+  mke2fs -q -t ext4 -O '^has_journal' -m 0 -d "$tree" "$part" "${PART_MIB}M" >/dev/null
   rm -f "$GUEST/root.raw.new"
   truncate -s "${ROOT_MIB}M" "$GUEST/root.raw.new"
   write_partition_table "$GUEST/root.raw.new"

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use nix::unistd::User;
 
+use super::process::wait_for;
 use super::{Lab, LabError, at, output};
 
 /// Which built image a volume starts from.
@@ -245,10 +246,19 @@ impl Lab {
             Place::Rbd { pool, image } => {
                 let name = format!("{pool}/{image}");
                 let names = self.rbd(&["ls", pool])?;
-                if names.lines().any(|line| line == image) {
-                    self.rbd(&["rm", "--no-progress", &name])?;
+                if !names.lines().any(|line| line == image) {
+                    return Ok(());
                 }
-                Ok(())
+                // The watch of a killed QEMU lasts 30 s.
+                wait_for(45, &format!("{name} to have no watcher"), || {
+                    match self.rbd(&["rm", "--no-progress", &name]) {
+                        Ok(_) => Ok(Some(())),
+                        Err(LabError::Command { text, .. }) if text.contains("watchers") => {
+                            Ok(None)
+                        }
+                        Err(error) => Err(error),
+                    }
+                })
             }
         }
     }
