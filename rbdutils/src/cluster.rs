@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::errno::{Errno, ErrorClass};
 use crate::ffi::{ClusterHandle, PoolHandle};
 use crate::images::Pool;
-use crate::monitors::MonitorList;
+use crate::monitors::{MonitorList, Protocol};
 use crate::names::{NamespaceName, PoolName};
 
 /// How to reach a cluster.
@@ -33,7 +33,8 @@ pub struct ConnectOptions {
 /// Bounds for waiting; a call that consists of several requests may take a multiple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the connection to be made (`client_mount_timeout`), rounded up to whole seconds.
+    /// For the connection to be made (`client_mount_timeout`), rounded up to whole seconds. Finding
+    /// out why it failed may take two seconds more.
     pub connect: Duration,
     /// For one answer of the monitors (`rados_mon_op_timeout`), rounded up to whole seconds.
     pub monitor: Duration,
@@ -149,8 +150,8 @@ impl ClusterError {
     }
 }
 
-/// How long a second look at a failed connection may take.
-const DIAGNOSIS: Duration = Duration::from_secs(2);
+/// How long each further look at a failed connection may take; a refusal comes at once.
+const DIAGNOSIS: Duration = Duration::from_secs(1);
 
 /// A connected cluster. Clones share the connection, which ends with the last user of it.
 ///
@@ -219,15 +220,18 @@ fn connect(options: &ConnectOptions) -> Result<ClusterHandle, ClusterError> {
 /// Tells a refusal from silence: a client that tries one port as v2 and as v1 waits for the silent
 /// one of the two until the time is over, also when the other has refused its key long ago.
 fn diagnose(options: &ConnectOptions, error: ClusterError) -> ClusterError {
-    let Some(monitors) = options.monitors.v2_only() else {
-        return error;
-    };
-    let connect_timeout = options.timeouts.connect.min(DIAGNOSIS);
-    let timeouts = Timeouts { connect: connect_timeout, ..options.timeouts };
-    match connect(&ConnectOptions { monitors, timeouts, ..options.clone() }) {
-        Err(refusal) if refusal.class() == ErrorClass::PermissionDenied => refusal,
-        _ => error,
+    for protocol in [Protocol::V2, Protocol::V1] {
+        let Some(monitors) = options.monitors.limited_to(protocol) else {
+            continue;
+        };
+        let connect_timeout = options.timeouts.connect.min(DIAGNOSIS);
+        let timeouts = Timeouts { connect: connect_timeout, ..options.timeouts };
+        match connect(&ConnectOptions { monitors, timeouts, ..options.clone() }) {
+            Err(refusal) if refusal.class() == ErrorClass::PermissionDenied => return refusal,
+            _ => {}
+        }
     }
+    error
 }
 
 fn configure(handle: &mut ClusterHandle, options: &ConnectOptions) -> Result<(), ClusterError> {

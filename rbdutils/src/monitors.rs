@@ -212,10 +212,10 @@ impl MonitorList {
             .any(|ours| theirs.iter().any(|theirs| ours.is_of_the_same_monitor_as(theirs)))
     }
 
-    /// The monitors that are tried as v2 and v1, as v2 only; `None` where that changes nothing.
+    /// The monitors that a client tries as v2 and v1, for one of them only; `None` if there are none.
     #[cfg(feature = "native")]
-    pub(crate) fn v2_only(&self) -> Option<Self> {
-        let entries: Vec<_> = self.entries.iter().filter_map(MonitorEntry::as_v2_only).collect();
+    pub(crate) fn limited_to(&self, protocol: Protocol) -> Option<Self> {
+        let entries: Vec<_> = self.entries.iter().filter_map(|e| e.limited_to(protocol)).collect();
         (!entries.is_empty()).then_some(Self { entries })
     }
 

@@ -223,12 +223,13 @@ impl MonitorEntry {
 
 #[cfg(feature = "native")]
 impl MonitorEntry {
-    /// The entry for a client that shall try v2 only; `None` where that says nothing new.
-    pub(super) fn as_v2_only(&self) -> Option<Self> {
+    /// An entry that a client tries as v2 and v1, for one of them only; `None` for other entries.
+    pub(super) fn limited_to(&self, protocol: Protocol) -> Option<Self> {
         match self {
-            Self::Plain { address, port } if address.ip().is_some() && *port != Some(V1_PORT) => {
-                let (protocol, address) = (Protocol::V2, address.clone());
-                Some(Self::Prefixed(ProtocolAddress { protocol, address, port: *port }))
+            Self::Plain { port: Some(V1_PORT | V2_PORT), .. } => None,
+            Self::Plain { address, port } if address.ip().is_some() => {
+                let (address, port) = (address.clone(), *port);
+                Some(Self::Prefixed(ProtocolAddress { protocol, address, port }))
             }
             _ => None,
         }

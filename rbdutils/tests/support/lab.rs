@@ -1,9 +1,11 @@
 //! How the tests reach a real cluster; they say so where there is none. The lab tells by variables:
 //! `VOLFERRY_LAB_CEPH_CONF` (its `mon_host` is read), `VOLFERRY_LAB_CEPH_USER`,
-//! `VOLFERRY_LAB_CEPH_KEY_FILE` (the bare key) and `VOLFERRY_LAB_CEPH_POOL`.
+//! `VOLFERRY_LAB_CEPH_KEY_FILE` (the bare key) and `VOLFERRY_LAB_CEPH_POOL`; the last three also by
+//! the names in the lab's own `env` file.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rbdutils::cluster::{Cluster, ConnectOptions, Timeouts};
@@ -23,18 +25,21 @@ pub struct Lab {
 
 impl Lab {
     pub fn find(test: &str) -> Option<Self> {
-        let variable = |name| {
-            let value = std::env::var(name).ok();
+        let variable = |names: [&str; 2]| {
+            let value = names.iter().find_map(|name| std::env::var(name).ok());
             if value.is_none() {
-                println!("SKIPPED {test}: {name} is not set, there is no lab cluster");
+                let name = names[0];
+                skipped(&format!("SKIPPED {test}: {name} is not set, there is no lab cluster"));
             }
             value
         };
-        let conf = std::fs::read_to_string(variable("VOLFERRY_LAB_CEPH_CONF")?).unwrap();
-        let user = variable("VOLFERRY_LAB_CEPH_USER")?;
-        let key_file = variable("VOLFERRY_LAB_CEPH_KEY_FILE")?;
+        let conf = variable(["VOLFERRY_LAB_CEPH_CONF"; 2])?;
+        let conf = std::fs::read_to_string(conf).unwrap();
+        let user = variable(["VOLFERRY_LAB_CEPH_USER", "VOLFERRY_LAB_RBD_USER"])?;
+        let key_file = variable(["VOLFERRY_LAB_CEPH_KEY_FILE", "VOLFERRY_LAB_KEY_FILE"])?;
         let key = std::fs::read_to_string(&key_file).unwrap();
-        let pool = PoolName::new(variable("VOLFERRY_LAB_CEPH_POOL")?).unwrap();
+        let pool = variable(["VOLFERRY_LAB_CEPH_POOL", "VOLFERRY_LAB_RBD_POOL_A"])?;
+        let pool = PoolName::new(pool).unwrap();
         let monitors = conf.lines().find_map(|line| {
             let (key, value) = line.split_once('=')?;
             matches!(key.trim(), "mon_host" | "mon host").then(|| value.trim().to_owned())
@@ -61,6 +66,11 @@ impl Lab {
         let id = self.pool.create(&name, size_bytes).unwrap();
         (name, id)
     }
+}
+
+/// Past the test harness, which keeps the output of passed tests to itself.
+fn skipped(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 macro_rules! lab {
