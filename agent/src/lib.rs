@@ -4,10 +4,16 @@
 //! [`plan`] and [`operation`] are pure; [`engine`] carries a plan out and journals every effect; `libvirt` and `host`
 //! are the real ports, `fake` a programmable one.
 
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod facts;
 pub mod journal;
 pub mod operation;
 pub mod plan;
 pub mod ports;
+pub mod report;
 pub mod spec;
+pub mod telemetry;

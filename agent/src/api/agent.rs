@@ -1,0 +1,102 @@
+//! What the service asks of the engine. A trait, so that the edge can be served and tested without one.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::engine::{CommandError, DiskListing, Engine, HostListing, PoolListing, ViewReceiver};
+use crate::operation::OperationView;
+use crate::plan::{Plan, Refusal};
+use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
+
+/// The calls behind the service. None of them blocks the runtime, each is bounded in time.
+#[async_trait]
+pub trait Agent: Send + Sync + 'static {
+    /// Accepts a request, finds the same operation again, or refuses.
+    async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal>;
+
+    /// The plan of a request, without running it.
+    async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal>;
+
+    /// One operation.
+    async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError>;
+
+    /// All operations, newest first.
+    fn operations(&self) -> Vec<Arc<OperationView>>;
+
+    /// Follows one operation.
+    async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError>;
+
+    /// Asks to cancel; the end comes through the view.
+    async fn cancel(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError>;
+
+    /// The operator's word to pivot.
+    async fn complete(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError>;
+
+    /// Changes the limit of a running copy; none lifts it.
+    async fn set_bandwidth(
+        &self,
+        id: &OperationId,
+        limit: Option<BytesPerSecond>,
+    ) -> Result<Arc<OperationView>, CommandError>;
+
+    /// Disks of a domain.
+    async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal>;
+
+    /// Pools of the configuration.
+    async fn pools(&self) -> Vec<PoolListing>;
+
+    /// The host.
+    async fn host(&self) -> HostListing;
+}
+
+#[async_trait]
+impl Agent for Engine {
+    async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+        Engine::migrate(self, spec).await
+    }
+
+    async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
+        Engine::plan(self, spec).await
+    }
+
+    async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        Engine::operation(self, id).await
+    }
+
+    fn operations(&self) -> Vec<Arc<OperationView>> {
+        Engine::operations(self)
+    }
+
+    async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {
+        Engine::watch(self, id).await
+    }
+
+    async fn cancel(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        Engine::cancel(self, id).await
+    }
+
+    async fn complete(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        Engine::complete(self, id).await
+    }
+
+    async fn set_bandwidth(
+        &self,
+        id: &OperationId,
+        limit: Option<BytesPerSecond>,
+    ) -> Result<Arc<OperationView>, CommandError> {
+        Engine::set_bandwidth(self, id, limit).await
+    }
+
+    async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {
+        Engine::disks(self, domain).await
+    }
+
+    async fn pools(&self) -> Vec<PoolListing> {
+        Engine::pools(self).await
+    }
+
+    async fn host(&self) -> HostListing {
+        Engine::host(self).await
+    }
+}

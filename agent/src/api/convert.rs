@@ -1,0 +1,12 @@
+//! Protobuf and domain types, one into the other.
+//!
+//! [`request`] validates what comes in: no unchecked string gets past it. [`operation`], [`plan`] and [`inventory`]
+//! describe what goes out, [`words`] turns closed lists into enums. Nothing is decided and nothing is looked up here.
+
+pub mod inventory;
+pub mod operation;
+pub mod plan;
+pub mod request;
+pub mod words;
+
+pub use request::InvalidRequest;

@@ -1,0 +1,130 @@
+//! Operations as the wire has them.
+
+use std::time::{Duration, SystemTime};
+
+use crate::api::pb;
+use crate::operation::{Failure, MoveResult, OperationView, PhaseSpan, Progress, SourceFate};
+use crate::plan::Refusal;
+use crate::spec::VolumeLocation;
+
+impl From<&OperationView> for pb::Operation {
+    fn from(view: &OperationView) -> Self {
+        let place = place(view);
+        Self {
+            id: view.spec.operation.to_string(),
+            domain: Some(pb::Domain {
+                name: view.domain_name.clone(),
+                uuid: view.domain_uuid.to_string(),
+            }),
+            disk: view.target.to_string(),
+            source: Some(volume(String::new(), &view.source)),
+            destination: Some(volume(view.spec.to.to_string(), &view.destination)),
+            state: pb::State::from(view.state).into(),
+            detail: view.detail.clone().unwrap_or_default(),
+            phases: view.phases.iter().map(pb::Phase::from).collect(),
+            progress: Some(pb::Progress::from(&view.progress)),
+            bandwidth_bytes_per_second: view.bandwidth.map_or(0, u64::from),
+            waits_for_pivot: view.waits_for_pivot,
+            warnings: view.warnings.clone(),
+            failure: view.failure.as_ref().map(pb::Failure::from),
+            result: view.result.as_ref().map(pb::MoveResult::from),
+            volume_is_at: view.volume_is_at().map(ToString::to_string).unwrap_or_default(),
+            place: place.into(),
+        }
+    }
+}
+
+fn place(view: &OperationView) -> pb::Place {
+    match view.volume_is_at() {
+        None => pb::Place::Unknown,
+        Some(_) if view.state.is_moved() => pb::Place::Destination,
+        Some(_) => pb::Place::Source,
+    }
+}
+
+/// A volume of a pool; the pool's name is empty when it is in none.
+pub fn volume(pool: String, location: &VolumeLocation) -> pb::Volume {
+    pb::Volume { pool, name: location.name(), location: location.to_string() }
+}
+
+impl From<&PhaseSpan> for pb::Phase {
+    fn from(span: &PhaseSpan) -> Self {
+        Self {
+            state: pb::State::from(span.state).into(),
+            entered: Some(timestamp(span.entered)),
+            lasted: span.lasted.map(duration),
+        }
+    }
+}
+
+impl From<&Progress> for pb::Progress {
+    fn from(progress: &Progress) -> Self {
+        Self {
+            phase: pb::CopyPhase::from(progress.phase).into(),
+            total_bytes: progress.total.0,
+            copied_bytes: progress.copied.0,
+            remaining_bytes: progress.remaining.0,
+            rate_bytes_per_second: progress.rate.0,
+            estimate: progress.estimate.map(duration),
+        }
+    }
+}
+
+impl From<&Failure> for pb::Failure {
+    fn from(failure: &Failure) -> Self {
+        Self {
+            cause: failure.cause.as_str().to_owned(),
+            side: pb::Side::from(failure.side).into(),
+            retry: pb::RetryClass::from(failure.cause.retry()).into(),
+            text: failure.text.clone(),
+            hint: failure.cause.hint().to_owned(),
+        }
+    }
+}
+
+impl From<&MoveResult> for pb::MoveResult {
+    fn from(result: &MoveResult) -> Self {
+        let (fate, location, reason) = match &result.source {
+            SourceFate::Removed => (pb::SourceFate::Removed, None, None),
+            SourceFate::Kept { location } => (pb::SourceFate::Kept, Some(location), None),
+            SourceFate::AlreadyGone => (pb::SourceFate::AlreadyGone, None, None),
+            SourceFate::LeftBehind { location, reason } => {
+                (pb::SourceFate::LeftBehind, Some(location), Some(reason))
+            }
+        };
+        Self {
+            pool: result.pool.to_string(),
+            volume: result.volume.clone(),
+            location: result.location.to_string(),
+            identity: result.identity.to_string(),
+            format: pb::VolumeFormat::from(result.format).into(),
+            encryption: "none".to_owned(),
+            virtual_bytes: result.virtual_size.0,
+            allocated_bytes: result.allocated.map(|bytes| bytes.0),
+            source_fate: fate.into(),
+            source_location: location.map(ToString::to_string).unwrap_or_default(),
+            source_reason: reason.cloned().unwrap_or_default(),
+            ready_to_pivot_us: result.ready_to_pivot_us,
+        }
+    }
+}
+
+impl From<&Refusal> for pb::Refusal {
+    fn from(refusal: &Refusal) -> Self {
+        Self {
+            code: refusal.code.as_str().to_owned(),
+            retry: pb::RetryClass::from(refusal.code.retry()).into(),
+            message: refusal.message.clone(),
+        }
+    }
+}
+
+fn timestamp(time: SystemTime) -> prost_types::Timestamp {
+    time.into()
+}
+
+/// A span of time; one beyond what protobuf can say becomes the longest it can.
+pub fn duration(span: Duration) -> prost_types::Duration {
+    let longest = prost_types::Duration { seconds: 315_576_000_000, nanos: 0 };
+    prost_types::Duration::try_from(span).unwrap_or(longest)
+}

@@ -1,0 +1,159 @@
+//! Requests from the wire into validated specs.
+
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::api::{pb, status};
+use crate::plan::{Refusal, RefusalCode};
+use crate::spec::{
+    BytesPerSecond, DiskReference, DomainReference, InvalidName, InvalidQuantity, MigrateSpec,
+    OperationId, PoolName, VolumeName,
+};
+
+/// A request that is no valid spec.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    /// A name breaks a rule.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The limit is no rate.
+    #[error("invalid bandwidth: {0}")]
+    Bandwidth(#[from] InvalidQuantity),
+    /// The deadline is no span of time ahead.
+    #[error("invalid deadline: it must be longer than zero")]
+    Deadline,
+    /// A part of the message that must be there is not.
+    #[error("the request has no {0}")]
+    Missing(&'static str),
+}
+
+impl From<InvalidRequest> for Status {
+    /// Names are refused like everywhere else, with a code; the rest are mistakes of the client program.
+    fn from(error: InvalidRequest) -> Self {
+        match error {
+            InvalidRequest::Name(name) => {
+                status::refusal_status(&Refusal::new(RefusalCode::InvalidName, name.to_string()))
+            }
+            InvalidRequest::Bandwidth(_)
+            | InvalidRequest::Deadline
+            | InvalidRequest::Missing(_) => Self::invalid_argument(error.to_string()),
+        }
+    }
+}
+
+impl TryFrom<pb::MigrateRequest> for MigrateSpec {
+    type Error = InvalidRequest;
+
+    fn try_from(request: pb::MigrateRequest) -> Result<Self, InvalidRequest> {
+        let operation = match request.operation_id {
+            id if id.is_empty() => OperationId::random(),
+            id => OperationId::new(id)?,
+        };
+        let volume = Some(request.destination_volume).filter(|name| !name.is_empty());
+        Ok(Self {
+            operation,
+            domain: DomainReference::new(request.domain)?,
+            disk: DiskReference::new(request.disk)?,
+            to: PoolName::new(request.to_pool)?,
+            destination_volume: volume.map(VolumeName::new).transpose()?,
+            bandwidth: bandwidth(request.bandwidth_bytes_per_second)?,
+            keep_source: request.keep_source,
+            write_blocking: request.write_blocking,
+            manual_pivot: request.manual_pivot,
+            deadline: request.deadline.map(deadline).transpose()?,
+        })
+    }
+}
+
+impl TryFrom<pb::PlanRequest> for MigrateSpec {
+    type Error = InvalidRequest;
+
+    fn try_from(request: pb::PlanRequest) -> Result<Self, InvalidRequest> {
+        request.request.ok_or(InvalidRequest::Missing("request"))?.try_into()
+    }
+}
+
+/// A limit as the wire has it, 0 for none.
+pub fn bandwidth(rate: u64) -> Result<Option<BytesPerSecond>, InvalidRequest> {
+    Ok(if rate == 0 { None } else { Some(BytesPerSecond::new(rate)?) })
+}
+
+/// The id of an existing operation.
+pub fn operation_id(text: String) -> Result<OperationId, InvalidRequest> {
+    Ok(OperationId::new(text)?)
+}
+
+/// The name of a domain.
+pub fn domain(text: String) -> Result<DomainReference, InvalidRequest> {
+    Ok(DomainReference::new(text)?)
+}
+
+fn deadline(wire: prost_types::Duration) -> Result<Duration, InvalidRequest> {
+    span(&wire).filter(|deadline| !deadline.is_zero()).ok_or(InvalidRequest::Deadline)
+}
+
+/// A span of time from the wire; none when it is negative or malformed. (prost's own conversion negates, and so
+/// overflows on the smallest numbers.)
+pub fn span(wire: &prost_types::Duration) -> Option<Duration> {
+    let nanos = u32::try_from(wire.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(wire.seconds).ok()?, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> pb::MigrateRequest {
+        pb::MigrateRequest {
+            domain: "web".into(),
+            disk: "vda".into(),
+            to_pool: "ceph".into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_takes_its_default() {
+        let spec = MigrateSpec::try_from(request()).expect("a valid request");
+        assert!(!spec.operation.as_str().is_empty(), "an id is made");
+        assert_eq!((spec.bandwidth, spec.deadline, spec.destination_volume), (None, None, None));
+    }
+
+    #[test]
+    fn every_name_is_checked() {
+        for bad in ["", "a\nb", "a\0"] {
+            let requests = [
+                pb::MigrateRequest { domain: bad.into(), ..request() },
+                pb::MigrateRequest { disk: bad.into(), ..request() },
+                pb::MigrateRequest { to_pool: bad.into(), ..request() },
+            ];
+            for request in requests {
+                assert!(matches!(MigrateSpec::try_from(request), Err(InvalidRequest::Name(_))));
+            }
+        }
+        let escaping = pb::MigrateRequest { destination_volume: "../x".into(), ..request() };
+        let status = Status::from(MigrateSpec::try_from(escaping).expect_err("a path"));
+        let refusal = status::refusal_of(&status).expect("a refusal");
+        assert_eq!(refusal.code, "invalid-name");
+    }
+
+    #[test]
+    fn quantities_are_checked() {
+        let deadline = |seconds, nanos| pb::MigrateRequest {
+            deadline: Some(prost_types::Duration { seconds, nanos }),
+            ..request()
+        };
+        for bad in [deadline(0, 0), deadline(-1, 0), deadline(i64::MIN, i32::MIN)] {
+            assert_eq!(MigrateSpec::try_from(bad), Err(InvalidRequest::Deadline));
+        }
+        let spec = MigrateSpec::try_from(deadline(5, 0)).expect("a valid deadline");
+        assert_eq!(spec.deadline, Some(Duration::from_secs(5)));
+        let fast = pb::MigrateRequest { bandwidth_bytes_per_second: u64::MAX, ..request() };
+        assert!(matches!(MigrateSpec::try_from(fast), Err(InvalidRequest::Bandwidth(_))));
+        assert_eq!(
+            MigrateSpec::try_from(pb::PlanRequest { request: None }),
+            Err(InvalidRequest::Missing("request"))
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Serving the API: the service, grpc health and reflection on one listener, until told to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+
+use super::agent::Agent;
+use super::pb;
+use super::service::Service;
+
+/// No request of ours comes near this; a larger message is refused before it is read.
+const LARGEST_MESSAGE: usize = 1024 * 1024;
+/// How long calls in flight may take to end once the server stops.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Why serving ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The listener or the protocol below it failed.
+    #[error("serving the API failed")]
+    Transport(#[from] tonic::transport::Error),
+    /// The descriptors of this build cannot be served.
+    #[error("the API's own descriptors cannot be read")]
+    Descriptors(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves until `stop`: watch streams then end, calls in flight get a few seconds, operations go on.
+pub async fn serve<A: Agent>(
+    agent: Arc<A>,
+    listener: UnixListener,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let (health_reporter, health) = tonic_health::server::health_reporter();
+    health_reporter.set_serving::<pb::volferry_server::VolferryServer<Service<A>>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let commands = TaskTracker::new();
+    let service = Service::new(agent, stop.clone(), commands.clone());
+    let service = pb::volferry_server::VolferryServer::new(service)
+        .max_decoding_message_size(LARGEST_MESSAGE);
+    let serving = Server::builder()
+        .add_service(service)
+        .add_service(health)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(
+            UnixListenerStream::new(listener),
+            stop.clone().cancelled_owned(),
+        );
+    let served = tokio::select! {
+        ended = serving => ended.map_err(ServeError::from),
+        () = async { stop.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => {
+            tracing::warn!("calls in flight were cut off");
+            Ok(())
+        }
+    };
+    commands.close();
+    if tokio::time::timeout(LAST_CALLS, commands.wait()).await.is_err() {
+        tracing::warn!("commands in flight were cut off");
+    }
+    served
+}

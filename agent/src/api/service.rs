@@ -1,0 +1,225 @@
+//! The `volferry.v1.Volferry` service: each call validated, forwarded to the agent, and its answer described.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Response, Status};
+use tracing::{error, info};
+
+use super::agent::Agent;
+use super::convert::request;
+use super::{pb, status, watch};
+use crate::engine::CommandError;
+use crate::operation::OperationView;
+use crate::plan::Refusal;
+use crate::spec::{DomainReference, MigrateSpec};
+
+const DEFAULT_PAGE: u32 = 100;
+const LARGEST_PAGE: u32 = 1000;
+
+/// The service over an agent; cheap to clone.
+#[derive(Debug)]
+pub struct Service<A> {
+    agent: Arc<A>,
+    stop: CancellationToken,
+    commands: TaskTracker,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+type OperationStream = Pin<Box<dyn Stream<Item = Result<pb::Operation, Status>> + Send>>;
+
+impl<A: Agent> Service<A> {
+    /// A service that ends its streams when `stop` is cancelled and runs commands in tasks of `commands`.
+    pub fn new(agent: Arc<A>, stop: CancellationToken, commands: TaskTracker) -> Self {
+        Self { agent, stop, commands }
+    }
+
+    /// Runs a command to its end even when its client goes away: a dropped call must not leave half of one behind.
+    async fn whole<T, F>(&self, command: impl FnOnce(Arc<A>) -> F) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let running = self.commands.spawn(command(Arc::clone(&self.agent)));
+        running.await.map_err(|error| {
+            error!(%error, "a command failed");
+            Status::internal("the agent failed at this; its log has the whole story")
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
+    type WatchOperationStream = OperationStream;
+
+    async fn migrate(&self, request: Request<pb::MigrateRequest>) -> Answer<pb::Operation> {
+        let caller = caller(&request);
+        let spec = MigrateSpec::try_from(request.into_inner())?;
+        info!(
+            operation = %spec.operation, domain = %spec.domain, disk = %spec.disk, to = %spec.to,
+            caller, "migration asked for"
+        );
+        let id = spec.operation.clone();
+        let answer = self.whole(|agent| async move { agent.migrate(spec).await }).await?;
+        if let Err(refusal) = &answer {
+            info!(operation = %id, code = %refusal.code, reason = refusal.message, "refused");
+        }
+        admitted(answer)
+    }
+
+    async fn plan(&self, request: Request<pb::PlanRequest>) -> Answer<pb::PlanResponse> {
+        let spec = MigrateSpec::try_from(request.into_inner())?;
+        match self.agent.plan(spec).await {
+            Ok(plan) => Ok(Response::new(pb::PlanResponse::from(&plan))),
+            Err(refusal) => Err(status::refusal_status(&refusal)),
+        }
+    }
+
+    async fn get_operation(
+        &self,
+        request: Request<pb::GetOperationRequest>,
+    ) -> Answer<pb::Operation> {
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        commanded(self.agent.operation(&id).await)
+    }
+
+    async fn list_operations(
+        &self,
+        request: Request<pb::ListOperationsRequest>,
+    ) -> Answer<pb::ListOperationsResponse> {
+        let request = request.into_inner();
+        let domain = match request.domain.as_str() {
+            "" => None,
+            _ => Some(request::domain(request.domain.clone())?),
+        };
+        let wanted = self.agent.operations().into_iter().filter(|view| {
+            !(request.unfinished_only && view.state.is_final())
+                && domain.as_ref().is_none_or(|domain| is_of(view, domain))
+        });
+        Ok(Response::new(page(wanted, &request)))
+    }
+
+    async fn watch_operation(
+        &self,
+        request: Request<pb::WatchOperationRequest>,
+    ) -> Answer<OperationStream> {
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        match self.agent.watch(&id).await {
+            Ok(views) => Ok(Response::new(Box::pin(watch::stream(views, self.stop.clone())))),
+            Err(error) => Err(status::command_status(&error)),
+        }
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<pb::CancelOperationRequest>,
+    ) -> Answer<pb::Operation> {
+        let caller = caller(&request);
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        info!(operation = %id, caller, "cancel asked for");
+        commanded(self.whole(|agent| async move { agent.cancel(&id).await }).await?)
+    }
+
+    async fn complete_operation(
+        &self,
+        request: Request<pb::CompleteOperationRequest>,
+    ) -> Answer<pb::Operation> {
+        let caller = caller(&request);
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        info!(operation = %id, caller, "pivot asked for");
+        commanded(self.whole(|agent| async move { agent.complete(&id).await }).await?)
+    }
+
+    async fn set_bandwidth(
+        &self,
+        request: Request<pb::SetBandwidthRequest>,
+    ) -> Answer<pb::Operation> {
+        let caller = caller(&request);
+        let request = request.into_inner();
+        let limit = request::bandwidth(request.bandwidth_bytes_per_second)?;
+        let id = request::operation_id(request.operation_id)?;
+        info!(operation = %id, limit = limit.map(u64::from), caller, "bandwidth asked for");
+        commanded(self.whole(|agent| async move { agent.set_bandwidth(&id, limit).await }).await?)
+    }
+
+    async fn list_disks(
+        &self,
+        request: Request<pb::ListDisksRequest>,
+    ) -> Answer<pb::ListDisksResponse> {
+        let domain = request::domain(request.into_inner().domain)?;
+        match self.agent.disks(&domain).await {
+            Ok(disks) => {
+                let disks = disks.iter().map(pb::Disk::from).collect();
+                Ok(Response::new(pb::ListDisksResponse { disks }))
+            }
+            Err(refusal) => Err(status::refusal_status(&refusal)),
+        }
+    }
+
+    async fn list_pools(
+        &self,
+        _request: Request<pb::ListPoolsRequest>,
+    ) -> Answer<pb::ListPoolsResponse> {
+        let pools = self.agent.pools().await.iter().map(pb::Pool::from).collect();
+        Ok(Response::new(pb::ListPoolsResponse { pools }))
+    }
+
+    async fn get_host_capabilities(
+        &self,
+        _request: Request<pb::GetHostCapabilitiesRequest>,
+    ) -> Answer<pb::HostCapabilities> {
+        Ok(Response::new(pb::HostCapabilities::from(&self.agent.host().await)))
+    }
+}
+
+fn admitted(answer: Result<Arc<OperationView>, Refusal>) -> Answer<pb::Operation> {
+    match answer {
+        Ok(view) => Ok(Response::new(pb::Operation::from(&*view))),
+        Err(refusal) => Err(status::refusal_status(&refusal)),
+    }
+}
+
+fn commanded(answer: Result<Arc<OperationView>, CommandError>) -> Answer<pb::Operation> {
+    match answer {
+        Ok(view) => Ok(Response::new(pb::Operation::from(&*view))),
+        Err(error) => Err(status::command_status(&error)),
+    }
+}
+
+fn is_of(view: &OperationView, domain: &DomainReference) -> bool {
+    view.domain_name == domain.as_str() || domain.as_uuid().as_ref() == Some(&view.domain_uuid)
+}
+
+/// One page, beginning after the operation the token names.
+fn page(
+    views: impl Iterator<Item = Arc<OperationView>>,
+    request: &pb::ListOperationsRequest,
+) -> pb::ListOperationsResponse {
+    let size = match request.page_size {
+        0 => DEFAULT_PAGE,
+        size => size.min(LARGEST_PAGE),
+    };
+    let token = request.page_token.as_str();
+    let mut begun = token.is_empty();
+    let mut rest = views.filter(|view| {
+        let here = begun;
+        begun = begun || view.spec.operation.as_str() == token;
+        here
+    });
+    let operations: Vec<_> =
+        rest.by_ref().take(size as usize).map(|view| pb::Operation::from(&*view)).collect();
+    let last = operations.last().map(|operation| operation.id.clone());
+    let next_page_token = rest.next().and(last).unwrap_or_default();
+    pb::ListOperationsResponse { operations, next_page_token }
+}
+
+/// The user behind the connection, for the log.
+fn caller<T>(request: &Request<T>) -> Option<u32> {
+    let info = request.extensions().get::<UdsConnectInfo>()?;
+    info.peer_cred.as_ref().map(tokio::net::unix::UCred::uid)
+}

@@ -1,0 +1,323 @@
+//! The command line, as typed. Values that only the agent can judge stay text.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use super::failure::Failure;
+use super::span;
+use crate::api::status::Exit;
+use crate::config::DEFAULT_SOCKET;
+use crate::spec::BytesPerSecond;
+
+const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  failed; what was begun was rolled back
+  2  usage: the command line or a value in it is wrong
+  3  refused before anything was changed
+  4  cancelled
+  5  the agent cannot be reached, or was lost: ask again
+  6  the outcome needs an operator";
+
+/// Moves the disks of running virtual machines between storage pools
+#[derive(Debug, Parser)]
+#[command(name = "volferry", version, after_help = EXIT_CODES)]
+#[command(disable_help_subcommand = true, infer_subcommands = false)]
+pub struct Arguments {
+    /// The agent's socket [default: $VOLFERRY_SOCKET, else /run/volferry/volferry.sock]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// How to print: text for people, json for programs
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text")]
+    #[arg(hide_possible_values = true)]
+    pub(super) output: Format,
+
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+impl Arguments {
+    /// The agent's socket: as said here, else by the environment, else the usual place.
+    pub fn socket(&self) -> PathBuf {
+        let said = self.socket.clone().map(OsString::from).or_else(|| env::var_os(SOCKET_VARIABLE));
+        said.filter(|path| !path.is_empty()).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
+    }
+}
+
+/// The two ways to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables and sentences
+    Text,
+    /// JSON
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Move a disk of a running virtual machine to another pool
+    Migrate(MigrateArguments),
+    /// Show what a move would do, without doing it
+    Plan(PlanArguments),
+    /// List, follow and steer operations
+    Ops {
+        #[command(subcommand)]
+        command: OpsCommand,
+    },
+    /// List the disks of a domain and which of them can be moved
+    Disks {
+        /// The domain, by name or uuid
+        domain: String,
+    },
+    /// List the pools and whether they can be used now
+    Pools,
+    /// Show what this host runs
+    Host,
+    /// Check and convert names of Ceph
+    Rbd {
+        #[command(subcommand)]
+        command: RbdCommand,
+    },
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// What to move, where to, and how.
+#[derive(Debug, Args)]
+pub struct RequestOptions {
+    /// Limit of the copy, such as 200MiB/s; none without it
+    #[arg(long, value_name = "RATE")]
+    pub bandwidth: Option<BytesPerSecond>,
+
+    /// Keep the source, under another name, after the move
+    #[arg(long)]
+    pub keep_source: bool,
+
+    /// Guest writes wait for both sides: slower, but a busy guest cannot outrun the copy
+    #[arg(long)]
+    pub write_blocking: bool,
+
+    /// Wait for `volferry ops pivot` before the guest is switched
+    #[arg(long)]
+    pub manual_pivot: bool,
+
+    /// Give up and roll back when the switch has not begun after this time, such as 2h or 1h30m
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    pub deadline: Option<Duration>,
+
+    /// Name of the volume at the destination; the source's name without it
+    #[arg(long, value_name = "NAME")]
+    pub destination_volume: Option<String>,
+}
+
+/// `volferry migrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Progress goes to standard error: a bar on a terminal, lines otherwise.
+The summary goes to standard output. With --output json, standard output has one
+object a line: {\"event\": \"state\" | \"progress\" | \"note\" | \"final\", ...}, where all
+but notes carry the whole \"operation\"; the line with \"final\" is the last.
+
+Ctrl-C asks once; a second one within 5 s cancels. Without a terminal, the first
+Ctrl-C or SIGTERM cancels. Either way the command waits for the end.")]
+pub struct MigrateArguments {
+    /// The domain, by name or uuid
+    pub domain: String,
+
+    /// The disk, by target (vda) or exact source (pool/image, a path)
+    pub disk: String,
+
+    /// The destination pool
+    #[arg(long, value_name = "POOL")]
+    pub to: String,
+
+    #[command(flatten)]
+    pub options: RequestOptions,
+
+    /// Return once the operation is accepted
+    #[arg(long)]
+    pub detach: bool,
+
+    /// Id of the operation, for retries that find the same one; made up without it
+    #[arg(long, value_name = "ID")]
+    pub operation_id: Option<String>,
+}
+
+/// `volferry plan`.
+#[derive(Debug, Args)]
+#[command(override_usage = "volferry plan [OPTIONS] --to <POOL> <DOMAIN> <DISK>
+       volferry plan --domain-xml <FILE> --disk <TARGET> --to <POOL> --config <FILE>")]
+#[command(
+    after_help = "Exit code 0: accepted, 3: refused. The second form asks no agent and no libvirt:
+what it could not look at is listed under \"unchecked\"."
+)]
+pub struct PlanArguments {
+    /// The domain, by name or uuid
+    #[arg(required_unless_present = "domain_xml", conflicts_with = "domain_xml")]
+    pub domain: Option<String>,
+
+    /// The disk, by target or exact source
+    #[arg(value_name = "DISK", id = "DISK")]
+    #[arg(required_unless_present = "domain_xml", conflicts_with = "domain_xml")]
+    pub online_disk: Option<String>,
+
+    /// The destination pool
+    #[arg(long, value_name = "POOL")]
+    pub to: String,
+
+    #[command(flatten)]
+    pub options: RequestOptions,
+
+    /// A domain's XML, to plan without an agent
+    #[arg(long, value_name = "FILE", requires = "disk", requires = "config")]
+    #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline"])]
+    pub domain_xml: Option<PathBuf>,
+
+    /// The disk in that XML, by target
+    #[arg(long, value_name = "TARGET", requires = "domain_xml")]
+    pub disk: Option<String>,
+
+    /// The configuration with the pools
+    #[arg(long, value_name = "FILE", requires = "domain_xml")]
+    pub config: Option<PathBuf>,
+}
+
+/// A plan without an agent.
+#[derive(Debug, Clone)]
+pub struct OfflinePlan {
+    pub domain_xml: PathBuf,
+    pub disk: String,
+    pub to: String,
+    pub config: PathBuf,
+    pub destination_volume: Option<String>,
+    pub write_blocking: bool,
+}
+
+impl PlanArguments {
+    /// The offline form, when it was asked for.
+    pub fn offline(&self) -> Result<Option<OfflinePlan>, Failure> {
+        match (&self.domain_xml, &self.disk, &self.config) {
+            (None, ..) => Ok(None),
+            (Some(domain_xml), Some(disk), Some(config)) => Ok(Some(OfflinePlan {
+                domain_xml: domain_xml.clone(),
+                disk: disk.clone(),
+                to: self.to.clone(),
+                config: config.clone(),
+                destination_volume: self.options.destination_volume.clone(),
+                write_blocking: self.options.write_blocking,
+            })),
+            _ => Err(Failure::new(Exit::Usage, "--domain-xml needs --disk and --config")),
+        }
+    }
+}
+
+/// `volferry ops`.
+#[derive(Debug, Subcommand)]
+pub enum OpsCommand {
+    /// List operations, newest first, and where each volume is
+    List {
+        /// Only those that have not ended
+        #[arg(long)]
+        running: bool,
+        /// Only those of this domain
+        #[arg(long, value_name = "DOMAIN")]
+        domain: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: u32,
+    },
+    /// Show one operation whole
+    Show {
+        /// The operation
+        id: String,
+    },
+    /// Follow an operation to its end; Ctrl-C stops following, not the operation
+    Watch {
+        /// The operation
+        id: String,
+    },
+    /// Ask an operation to undo what it did and end; possible until the switch begins
+    Cancel {
+        /// The operation
+        id: String,
+    },
+    /// Let an operation that was started with --manual-pivot switch the guest
+    Pivot {
+        /// The operation
+        id: String,
+    },
+    /// Change the limit of a copy
+    SetBandwidth {
+        /// The operation
+        id: String,
+        /// The limit, such as 200MiB/s, or none
+        #[arg(value_name = "RATE", value_parser = limit)]
+        limit: Limit,
+    },
+}
+
+/// A limit or explicitly none.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit(pub Option<BytesPerSecond>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        rate => rate.parse().map(|rate| Limit(Some(rate))).map_err(|error| format!("{error}")),
+    }
+}
+
+/// `volferry rbd`.
+#[derive(Debug, Subcommand)]
+pub enum RbdCommand {
+    /// Write a list of monitors for ceph.conf, QEMU or libvirt
+    Monitors(MonitorsArguments),
+}
+
+/// `volferry rbd monitors`.
+#[derive(Debug, Args)]
+pub struct MonitorsArguments {
+    /// The monitors, separated by commas, semicolons, spaces or line ends
+    #[arg(allow_hyphen_values = true)]
+    pub list: String,
+
+    /// Port of every monitor that names none; 0 leaves it to Ceph
+    #[arg(long, value_name = "N")]
+    pub port: u32,
+
+    /// list: for ceph.conf; qemu: for mon_host= in an rbd: string; hosts: name and port a line
+    #[arg(long = "as", value_name = "FORM", value_enum, hide_possible_values = true)]
+    pub form: MonitorsForm,
+}
+
+/// Whom the monitors are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MonitorsForm {
+    /// ceph.conf
+    List,
+    /// The value of mon_host= inside QEMU's rbd: string
+    Qemu,
+    /// libvirt's <host> elements
+    Hosts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,138 @@
+//! Following an operation to its end, through interrupts and through an agent that goes and comes back.
+
+mod bar;
+mod interrupts;
+mod json_lines;
+mod lines;
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tonic::{Status, Streaming};
+
+pub use interrupts::{Interrupts, Wish};
+
+use super::client::Client;
+use super::failure::{Failure, is_lost};
+use super::output::Output;
+use crate::api::convert::words::state_of;
+use crate::api::pb;
+use crate::api::status::Exit;
+
+/// How long an agent may be away before the command gives up on it. Restarts take seconds.
+const AWAY: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Shows an operation while it runs.
+pub trait Reporter {
+    /// The operation changed.
+    fn change(&mut self, operation: &pb::Operation, output: &mut Output);
+
+    /// Something to know that is no change.
+    fn note(&mut self, text: &str, output: &mut Output);
+}
+
+/// The reporter that suits the output.
+pub fn reporter(output: &Output) -> Box<dyn Reporter> {
+    if output.is_json() {
+        Box::new(json_lines::JsonLines::default())
+    } else if io::stderr().is_terminal() {
+        Box::new(bar::Bar::new())
+    } else {
+        Box::new(lines::Lines::default())
+    }
+}
+
+/// Follows the operation until it ends. Without `interrupts`, signals have their usual effect.
+pub async fn follow(
+    client: &mut Client,
+    id: &str,
+    reporter: &mut dyn Reporter,
+    output: &mut Output,
+    mut interrupts: Option<&mut Interrupts>,
+) -> Result<pb::Operation, Failure> {
+    let mut away: Option<Instant> = None;
+    loop {
+        let lost = match client.watch(id).await {
+            Ok(mut changes) => loop {
+                tokio::select! {
+                    change = next(&mut changes) => match change {
+                        Ok(operation) => {
+                            away = None;
+                            reporter.change(&operation, output);
+                            if state_of(operation.state()).is_some_and(|state| state.is_final()) {
+                                return Ok(operation);
+                            }
+                        }
+                        Err(status) => break status,
+                    },
+                    wish = wish(&mut interrupts) => {
+                        let told = obey(wish, client, id).await?;
+                        reporter.note(&told, output);
+                    }
+                }
+            },
+            Err(status) => status,
+        };
+        if !is_lost(&lost) {
+            return Err(lost.into());
+        }
+        match away {
+            None => reporter.note("the agent is away; it is asked again every second", output),
+            Some(since) if since.elapsed() > AWAY => return Err(lost.into()),
+            Some(_) => {}
+        }
+        away.get_or_insert_with(Instant::now);
+        tokio::select! {
+            () = sleep(ASK_AGAIN) => {}
+            wish = wish(&mut interrupts) => {
+                if wish == Wish::Cancel {
+                    return Err(Failure::from(lost).hint("it cannot be cancelled while the agent is away"));
+                }
+                let told = obey(wish, client, id).await?;
+                reporter.note(&told, output);
+            }
+        }
+    }
+}
+
+/// The next change; a stream that ends before the operation does counts as a lost agent.
+async fn next(changes: &mut Streaming<pb::Operation>) -> Result<pb::Operation, Status> {
+    match changes.message().await? {
+        Some(operation) => Ok(operation),
+        None => Err(Status::unavailable("the agent ended the stream")),
+    }
+}
+
+async fn wish(interrupts: &mut Option<&mut Interrupts>) -> Wish {
+    match interrupts {
+        Some(interrupts) => interrupts.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Carries out what a signal asked for; the answer is what to tell.
+pub async fn obey(wish: Wish, client: &mut Client, id: &str) -> Result<String, Failure> {
+    match wish {
+        Wish::Ask => {
+            Ok("cancel the migration? A second Ctrl-C within 5 s cancels; the copy goes on \
+                         meanwhile"
+                .to_owned())
+        }
+        Wish::AskToLeave => {
+            Ok("a second Ctrl-C within 5 s leaves without waiting for the end; the \
+                                operation goes on"
+                .to_owned())
+        }
+        Wish::Cancel => match client.cancel(id).await {
+            Ok(_) => Ok("cancelling; waiting for the end".to_owned()),
+            Err(failure) if failure.exit == Exit::Refused => {
+                Ok(format!("not cancelled: {}", failure.message()))
+            }
+            Err(failure) => Err(failure),
+        },
+        Wish::Leave => Err(Failure::new(Exit::Unreachable, "left before the end; it goes on")
+            .hint(format!("follow it with: volferry ops watch {id}"))),
+    }
+}

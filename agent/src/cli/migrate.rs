@@ -1,0 +1,95 @@
+//! `volferry migrate`: ask for the move, follow it, tell how it ended.
+
+use std::path::Path;
+
+use super::arguments::{MigrateArguments, RequestOptions};
+use super::client::Client;
+use super::failure::Failure;
+use super::follow::{self, Interrupts, Wish};
+use super::output::{self, Output};
+use super::render::{json, operation};
+use crate::api::convert::operation::duration;
+use crate::api::pb;
+use crate::api::status::Exit;
+use crate::spec::OperationId;
+
+/// Runs it.
+pub async fn run(
+    socket: &Path,
+    arguments: MigrateArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut interrupts = Interrupts::new()?;
+    let mut client = Client::connect(socket).await?;
+    // An id of our own, so that the operation can be found again whatever happens to the connection.
+    let id = arguments.operation_id.unwrap_or_else(|| OperationId::random().to_string());
+    let request =
+        request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options);
+    let accepted = accept(&mut client, request, &mut interrupts).await?;
+    if arguments.detach {
+        if output.is_json() {
+            output.json(&json::event("accepted", &accepted));
+        } else {
+            output.line(&format!("operation {}", accepted.id));
+            output::note(&format!("follow it with: volferry ops watch {}", accepted.id));
+        }
+        return Ok(Exit::Done);
+    }
+    let mut reporter = follow::reporter(output);
+    let ended =
+        follow::follow(&mut client, &id, reporter.as_mut(), output, Some(&mut interrupts)).await?;
+    drop(reporter);
+    operation::ending(&ended, output)
+}
+
+/// Waits for the agent's answer, which may take as long as its looks at libvirt and storage.
+/// A cancel that is asked for meanwhile follows the answer.
+async fn accept(
+    client: &mut Client,
+    request: pb::MigrateRequest,
+    interrupts: &mut Interrupts,
+) -> Result<pb::Operation, Failure> {
+    let id = request.operation_id.clone();
+    let mut asking = client.clone();
+    let answer = asking.migrate(request);
+    tokio::pin!(answer);
+    let mut cancel = false;
+    let accepted = loop {
+        tokio::select! {
+            answer = &mut answer => break answer?,
+            wish = interrupts.next() => match wish {
+                Wish::Cancel => {
+                    cancel = true;
+                    output::note("it will be cancelled as soon as the agent has answered");
+                }
+                wish => output::note(&follow::obey(wish, client, &id).await?),
+            }
+        }
+    };
+    if cancel {
+        output::note(&follow::obey(Wish::Cancel, client, &id).await?);
+    }
+    Ok(accepted)
+}
+
+/// The request on the wire.
+pub fn request(
+    operation_id: String,
+    domain: String,
+    disk: String,
+    to_pool: String,
+    options: RequestOptions,
+) -> pb::MigrateRequest {
+    pb::MigrateRequest {
+        operation_id,
+        domain,
+        disk,
+        to_pool,
+        destination_volume: options.destination_volume.unwrap_or_default(),
+        bandwidth_bytes_per_second: options.bandwidth.map_or(0, u64::from),
+        keep_source: options.keep_source,
+        write_blocking: options.write_blocking,
+        manual_pivot: options.manual_pivot,
+        deadline: options.deadline.map(duration),
+    }
+}

@@ -1,0 +1,79 @@
+//! `volferry ops`: operations listed, shown, followed and steered.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::arguments::{Limit, OpsCommand};
+use super::client::Client;
+use super::failure::Failure;
+use super::follow;
+use super::output::{self, Output};
+use super::render::{json, operation, table};
+use crate::api::pb;
+use crate::api::status::Exit;
+
+/// Runs one of them.
+pub async fn run(socket: &Path, command: OpsCommand, output: &mut Output) -> Result<Exit, Failure> {
+    let mut client = Client::connect(socket).await?;
+    match command {
+        OpsCommand::List { running, domain, limit } => {
+            list(&client.operations(running, domain, limit).await?, output);
+            Ok(Exit::Done)
+        }
+        OpsCommand::Show { id } => {
+            let operation = client.operation(&id).await?;
+            if output.is_json() {
+                output.json(&json::operation(&operation));
+            } else {
+                operation::show(&operation, output);
+            }
+            Ok(Exit::Done)
+        }
+        OpsCommand::Watch { id } => {
+            let mut reporter = follow::reporter(output);
+            let ended = follow::follow(&mut client, &id, reporter.as_mut(), output, None).await?;
+            drop(reporter);
+            operation::ending(&ended, output)
+        }
+        OpsCommand::Cancel { id } => {
+            let operation = client.cancel(&id).await?;
+            taken(&operation, "cancelling", output)
+        }
+        OpsCommand::Pivot { id } => {
+            let operation = client.complete(&id).await?;
+            taken(&operation, "it may switch as soon as the copy is in step", output)
+        }
+        OpsCommand::SetBandwidth { id, limit: Limit(limit) } => {
+            let operation = client.set_bandwidth(&id, limit.map_or(0, u64::from)).await?;
+            let told = match limit {
+                Some(limit) => format!("at most {limit}"),
+                None => "no limit".to_owned(),
+            };
+            taken(&operation, &told, output)
+        }
+    }
+}
+
+/// A command was taken; how the operation goes on is seen by following it.
+fn taken(operation: &pb::Operation, told: &str, output: &mut Output) -> Result<Exit, Failure> {
+    if output.is_json() {
+        output.json(&json::operation(operation));
+    } else {
+        output.line(&format!("operation {}: {told}", operation.id));
+        output::note(&format!("follow it with: volferry ops watch {}", operation.id));
+    }
+    Ok(Exit::Done)
+}
+
+fn list(operations: &[pb::Operation], output: &mut Output) {
+    if output.is_json() {
+        let operations: Vec<Value> = operations.iter().map(json::operation).collect();
+        output.json(&json!({ "operations": operations }));
+    } else if operations.is_empty() {
+        output::note("no operations");
+    } else {
+        let rows: Vec<_> = operations.iter().map(operation::row).collect();
+        table::print(&operation::HEADINGS, &rows, 1, output);
+    }
+}

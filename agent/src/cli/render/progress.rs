@@ -1,0 +1,74 @@
+//! A running operation in a few words.
+
+use crate::api::convert::request::span;
+use crate::api::convert::words::word;
+use crate::api::pb;
+use crate::cli::output::one_line;
+use crate::cli::span::humane;
+use crate::spec::Bytes;
+
+/// `domain:disk`.
+pub fn subject(operation: &pb::Operation) -> String {
+    let domain = operation.domain.as_ref().map_or("?", |domain| domain.name.as_str());
+    format!("{}:{}", one_line(domain), operation.disk)
+}
+
+/// The state's stable word.
+pub fn state(operation: &pb::Operation) -> String {
+    word(operation.state().as_str_name(), "STATE_")
+}
+
+/// The share that is copied, while that means something: 100 only when the copy is in step.
+pub fn percent(operation: &pb::Operation) -> Option<u64> {
+    let progress = operation.progress.as_ref()?;
+    match progress.phase() {
+        pb::CopyPhase::InStep => Some(100),
+        pb::CopyPhase::Copying if operation.state() == pb::State::Copying => {
+            let share =
+                u128::from(progress.copied_bytes) * 100 / u128::from(progress.total_bytes.max(1));
+            Some(u64::try_from(share).unwrap_or(99).min(99))
+        }
+        pb::CopyPhase::Copying | pb::CopyPhase::Zeroing | pb::CopyPhase::Unspecified => None,
+    }
+}
+
+/// What goes on, in one line.
+pub fn sentence(operation: &pb::Operation) -> String {
+    let mut text = state(operation);
+    if let Some(copy) = copy(operation) {
+        text = format!("{text} {copy}");
+    }
+    if operation.waits_for_pivot {
+        text = format!("{text}, waits for `volferry ops pivot {}`", operation.id);
+    } else if !operation.detail.is_empty() {
+        text = format!("{text} ({})", one_line(&operation.detail));
+    }
+    text
+}
+
+fn copy(operation: &pb::Operation) -> Option<String> {
+    let progress = operation.progress.as_ref()?;
+    if operation.state() != pb::State::Copying {
+        return None;
+    }
+    match progress.phase() {
+        pb::CopyPhase::Zeroing => Some("(clearing the destination)".to_owned()),
+        pb::CopyPhase::Copying => Some(numbers(progress, percent(operation)?)),
+        pb::CopyPhase::InStep | pb::CopyPhase::Unspecified => None,
+    }
+}
+
+fn numbers(progress: &pb::Progress, percent: u64) -> String {
+    let mut text = format!(
+        "{percent}% of {}, {} to go",
+        Bytes(progress.total_bytes),
+        Bytes(progress.remaining_bytes)
+    );
+    if progress.rate_bytes_per_second > 0 {
+        text = format!("{text}, {}/s", Bytes(progress.rate_bytes_per_second));
+    }
+    if let Some(left) = progress.estimate.as_ref().and_then(span) {
+        text = format!("{text}, {}", humane(left));
+    }
+    text
+}

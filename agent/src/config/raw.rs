@@ -1,0 +1,43 @@
+//! The file as it is written, before any rule is applied. Unknown keys stop here.
+
+use serde::Deserialize;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawConfig {
+    pub host_name: String,
+    pub listen: Option<String>,
+    pub state_dir: Option<String>,
+    pub libvirt_uri: Option<String>,
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<RawPool>,
+}
+
+/// One `[[pool]]`: the keys of every type, sorted out later.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawPool {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: RawKind,
+    pub monitors: Option<Vec<String>>,
+    pub port: Option<u32>,
+    pub pool: Option<String>,
+    pub namespace: Option<String>,
+    pub user: Option<String>,
+    pub secret_uuid: Option<String>,
+    pub key_file: Option<String>,
+    pub path: Option<String>,
+    pub host: Option<String>,
+}
+
+/// The type of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawKind {
+    Rbd,
+    Nfs,
+    SharedMountPoint,
+    Local,
+}

@@ -1,0 +1,71 @@
+//! Rules for single values: words, paths, the listener.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::DEFAULT_SOCKET;
+
+/// A value that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidValue {
+    /// Nothing in it.
+    #[error("it is empty")]
+    Empty,
+    /// A character no name or path of ours may have.
+    #[error("{0:?} contains a control character")]
+    ControlCharacter(String),
+    /// A path that depends on where the daemon was started.
+    #[error("{0:?} is not an absolute path")]
+    NotAbsolute(String),
+    /// A path that leads back up.
+    #[error("{0:?} contains '..'")]
+    LeadsUp(String),
+    /// A listener on the network.
+    #[error("{0:?} needs mutual TLS, which is not configured; use \"unix:/PATH\"")]
+    NeedsTls(String),
+    /// No uuid.
+    #[error("{0:?} is not a uuid")]
+    NotAUuid(String),
+}
+
+/// A text that is not empty and has no control characters.
+pub fn word(text: String) -> Result<String, InvalidValue> {
+    if text.trim().is_empty() {
+        Err(InvalidValue::Empty)
+    } else if text.chars().any(char::is_control) {
+        Err(InvalidValue::ControlCharacter(text))
+    } else {
+        Ok(text)
+    }
+}
+
+/// An absolute path without `.`, `..`, doubled or final slashes.
+pub fn absolute(text: &str) -> Result<PathBuf, InvalidValue> {
+    let text = word(text.to_owned())?;
+    let path = Path::new(&text);
+    if !path.is_absolute() {
+        return Err(InvalidValue::NotAbsolute(text));
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(InvalidValue::LeadsUp(text));
+    }
+    Ok(path.components().collect())
+}
+
+/// The path of the unix socket to listen on.
+pub fn listen(text: Option<&str>) -> Result<PathBuf, InvalidValue> {
+    match text {
+        None => Ok(PathBuf::from(DEFAULT_SOCKET)),
+        Some(text) => match text.strip_prefix("unix:") {
+            Some(path) => absolute(path),
+            None => Err(InvalidValue::NeedsTls(text.to_owned())),
+        },
+    }
+}
+
+/// A uuid in its canonical form.
+pub fn uuid(text: &str) -> Result<String, InvalidValue> {
+    match uuid::Uuid::try_parse(text) {
+        Ok(uuid) => Ok(uuid.as_hyphenated().to_string()),
+        Err(_) => Err(InvalidValue::NotAUuid(text.to_owned())),
+    }
+}

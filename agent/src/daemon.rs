@@ -1,0 +1,143 @@
+//! The daemon's life: one instance, the engine recovered, the socket listening, READY told, a signal, the end.
+//!
+//! Stopping the daemon stops no copy: QEMU goes on, and the next start takes the operations up again. Nothing about
+//! moves is known here; what an engine is made of is in [`build_engine`].
+
+mod lock;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub use lock::{LockError, StateLock};
+
+use crate::api::socket::{Socket, SocketError};
+use crate::api::{Agent, server};
+use crate::config::{self, Config, ConfigError};
+use crate::engine::Engine;
+use crate::{report, telemetry};
+
+/// Moves the disks of this host's running virtual machines between storage pools.
+#[derive(Debug, Parser)]
+#[command(name = "volferryd", version)]
+pub struct DaemonArguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
+    config: PathBuf,
+
+    /// Check the configuration file and exit
+    #[arg(long)]
+    check_config: bool,
+}
+
+/// Why the daemon ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Logging.
+    #[error(transparent)]
+    Telemetry(#[from] telemetry::TelemetryError),
+    /// Another instance, or no state folder.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// Serving.
+    #[error(transparent)]
+    Serve(#[from] server::ServeError),
+    /// The engine.
+    #[error("the engine cannot be started: {0}")]
+    Engine(String),
+    /// The runtime or its signals.
+    #[error("the runtime cannot be started")]
+    Runtime(#[source] io::Error),
+}
+
+/// `volferryd`: reads the command line and lives until told to stop.
+pub fn main() -> ExitCode {
+    match run(&DaemonArguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::to_stderr(&format!("volferryd: {}", report::chain(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
+    let config = Config::load(&arguments.config)?;
+    if arguments.check_config {
+        let pools = config.pools.len();
+        report::to_stdout(&format!("{}: valid, {pools} pools", arguments.config.display()));
+        return Ok(());
+    }
+    telemetry::init()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Runtime)?;
+    runtime.block_on(async {
+        let _lock = StateLock::acquire(&config.state_dir)?;
+        let stop = stop_on_signal()?;
+        let engine = build_engine(&config).await?;
+        let served = serve(&config, Arc::new(engine.clone()), stop).await;
+        engine.stop().await;
+        served
+    })
+}
+
+/// WIRING: the ports, the journal and the engine, recovered and ready to take requests.
+///
+/// This is the one place where the parts of an engine are put together.
+async fn build_engine(_config: &Config) -> Result<Engine, DaemonError> {
+    std::future::ready(()).await;
+    Err(DaemonError::Engine("this build has none".to_owned()))
+}
+
+/// Listens, says READY, and serves until `stop`.
+pub async fn serve<A: Agent>(
+    config: &Config,
+    agent: Arc<A>,
+    stop: CancellationToken,
+) -> Result<(), DaemonError> {
+    let Socket { listener, file: _file } = Socket::bind(&config.socket).await?;
+    info!(socket = %config.socket.display(), pools = config.pools.len(), "listening");
+    notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
+    let served = server::serve(agent, listener, stop).await;
+    notify(&[sd_notify::NotifyState::Stopping]);
+    info!("stopped; copies that run go on");
+    Ok(served?)
+}
+
+/// A token that SIGTERM and SIGINT cancel. Taken before anything is begun, so that no signal is missed.
+fn stop_on_signal() -> Result<CancellationToken, DaemonError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Runtime)?;
+    let stop = CancellationToken::new();
+    let guard = stop.clone();
+    // Owned by the runtime, which `run` drops at its end; it holds nothing but the token.
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => info!("SIGINT: stopping"),
+        }
+        guard.cancel();
+    });
+    Ok(stop)
+}
+
+/// Without systemd there is nobody to tell, and that is no error.
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        warn!(%error, "systemd was not told");
+    }
+}
