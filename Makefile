@@ -1,0 +1,54 @@
+# Two commands are all a newcomer needs, each from nothing: `make demo` and `make test`.
+# They install what they need from Debian's packages and crates.io, start only processes of their own in
+# $(VOLFERRY_LAB_DIR) (default: .lab), and stop them again.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-quick test-lab lint fmt build install lab-up lab-down lab-smoke bench cases clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+install: ## Install the packages that building and testing need (Debian 12, as root)
+	@tests/lab/install.sh
+
+build: install ## Build the release binaries
+	cargo build --release --locked -p volferry-agent -p volferry-tests --bins
+
+demo: build ## Watch the disks of a writing guest move from qcow2 to Ceph, to another pool, and back
+	@tests/run-demo.sh
+
+test: install lint test-quick test-lab ## Everything, from nothing, on real libvirt, QEMU and Ceph
+
+lint: install ## Formatting and clippy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+test-quick: install ## Tests that need no lab
+	VOLFERRY_REQUIRE_TOOLS=1 cargo test --workspace --all-features --locked
+
+cases: build ## Real-world inputs with the right answers
+	@tests/run-cases.sh
+
+test-lab: build cases ## Tests on a writing guest in the lab
+	@tests/run-lab-tests.sh
+
+lab-up: ## Start the lab: a one-node Ceph, a private libvirtd, file pools
+	@tests/lab/lab-up.sh
+
+lab-down: ## Stop the lab (PURGE=1 removes its folder too)
+	@tests/lab/lab-down.sh $(if $(PURGE),--purge)
+
+lab-smoke: build ## Show that the lab itself is sound, without volferry
+	@tests/lab/lab-up.sh && tests/lab/smoke.sh
+
+bench: build ## Measure the budgets (by hand, minutes; figures go to docs/performance.md)
+	@tests/run-bench.sh
+
+fmt: ## Format
+	cargo fmt --all
+
+clean: ## Stop the lab, remove it and what was built
+	tests/lab/lab-down.sh --purge
+	cargo clean
