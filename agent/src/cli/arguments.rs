@@ -16,6 +16,8 @@ use crate::spec::BytesPerSecond;
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
+const GENERAL: &str = "General options";
+
 const EXIT_CODES: &str = "Exit codes:
   0  done
   1  failed; what was begun was rolled back
@@ -30,13 +32,13 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(name = "volferry", version, after_help = EXIT_CODES)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
 pub struct Arguments {
-    /// The agent's socket [default: $VOLFERRY_SOCKET, else /run/volferry/volferry.sock]
-    #[arg(long, global = true, value_name = "PATH")]
+    /// The agent's socket; else $VOLFERRY_SOCKET, else /run/volferry/volferry.sock
+    #[arg(long, global = true, value_name = "PATH", help_heading = GENERAL)]
     socket: Option<PathBuf>,
 
     /// How to print: text for people, json for programs
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text")]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide_possible_values = true, help_heading = GENERAL)]
     pub(super) output: Format,
 
     #[command(subcommand)]
@@ -125,8 +127,9 @@ pub struct RequestOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "Progress goes to standard error: a bar on a terminal, lines otherwise.
 The summary goes to standard output. With --output json, standard output has one
-object a line: {\"event\": \"state\" | \"progress\" | \"note\" | \"final\", ...}, where all
-but notes carry the whole \"operation\"; the line with \"final\" is the last.
+object a line: {\"event\": \"state\" | \"progress\" | \"note\" | \"final\", ..}; all but notes
+carry the whole \"operation\", the shape of `volferry ops show`. \"final\" is the last, or
+{\"event\": \"error\", \"error\": ..} when there is no operation or its end is not known.
 
 Ctrl-C asks once; a second one within 5 s cancels. Without a terminal, the first
 Ctrl-C or SIGTERM cancels. Either way the command waits for the end.")]

@@ -65,19 +65,20 @@ impl Failure {
         Self::new(Exit::Unreachable, message).hint(hint)
     }
 
-    /// Tells it: a line and a hint on standard error, and an object on standard output for programs.
+    /// Tells it: a line and a hint on standard error, and an object on standard output for programs (not of a
+    /// mistake of usage: whoever made it reads no output yet).
     pub fn report(&self, output: &mut Output) {
         output::note(&format!("volferry: {}", output::one_line(&self.message)));
         if let Some(hint) = &self.hint {
             output::note(&format!("hint: {hint}"));
         }
-        if output.is_json() {
+        if output.is_json() && self.exit != Exit::Usage {
             let refusal = self.refusal.as_ref();
             output.json(&json!({
                 "event": "error",
                 "error": {
                     "exit": self.exit as u8,
-                    "message": self.message,
+                    "message": refusal.map_or(&self.message, |refusal| &refusal.message),
                     "code": refusal.map(|refusal| refusal.code.as_str()),
                     "retry": refusal
                         .map(|refusal| word(refusal.retry().as_str_name(), "RETRY_CLASS_")),

@@ -21,8 +21,9 @@ use crate::api::pb;
 use crate::api::status::Exit;
 
 /// How long an agent may be away before the command gives up on it. Restarts take seconds.
-const AWAY: Duration = Duration::from_secs(60);
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+pub const AWAY: Duration = Duration::from_secs(60);
+/// How long to wait before an agent that is away is asked again.
+pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Shows an operation while it runs.
 pub trait Reporter {
@@ -54,30 +55,12 @@ pub async fn follow(
 ) -> Result<pb::Operation, Failure> {
     let mut away: Option<Instant> = None;
     loop {
-        let lost = match client.watch(id).await {
-            Ok(mut changes) => loop {
-                tokio::select! {
-                    change = next(&mut changes) => match change {
-                        Ok(operation) => {
-                            away = None;
-                            reporter.change(&operation, output);
-                            if state_of(operation.state()).is_some_and(|state| state.is_final()) {
-                                return Ok(operation);
-                            }
-                        }
-                        Err(status) => break status,
-                    },
-                    wish = wish(&mut interrupts) => {
-                        let told = obey(wish, client, id).await?;
-                        reporter.note(&told, output);
-                    }
-                }
-            },
-            Err(status) => status,
+        let stretch = stretch(client, id, reporter, output, &mut interrupts, &mut away).await?;
+        let lost = match stretch {
+            Ok(ended) => return Ok(ended),
+            Err(lost) if !is_lost(&lost) => return Err(lost.into()),
+            Err(lost) => lost,
         };
-        if !is_lost(&lost) {
-            return Err(lost.into());
-        }
         match away {
             None => reporter.note("the agent is away; it is asked again every second", output),
             Some(since) if since.elapsed() > AWAY => return Err(lost.into()),
@@ -88,8 +71,43 @@ pub async fn follow(
             () = sleep(ASK_AGAIN) => {}
             wish = wish(&mut interrupts) => {
                 if wish == Wish::Cancel {
-                    return Err(Failure::from(lost).hint("it cannot be cancelled while the agent is away"));
+                    let failure = Failure::from(lost);
+                    return Err(failure.hint("it cannot be cancelled while the agent is away"));
                 }
+                let told = obey(wish, client, id).await?;
+                reporter.note(&told, output);
+            }
+        }
+    }
+}
+
+/// Follows one stream: to the operation's end, or until the agent is lost.
+async fn stretch(
+    client: &mut Client,
+    id: &str,
+    reporter: &mut dyn Reporter,
+    output: &mut Output,
+    interrupts: &mut Option<&mut Interrupts>,
+    away: &mut Option<Instant>,
+) -> Result<Result<pb::Operation, Status>, Failure> {
+    let mut changes = match client.watch(id).await {
+        Ok(changes) => changes,
+        Err(status) => return Ok(Err(status)),
+    };
+    loop {
+        tokio::select! {
+            change = next(&mut changes) => {
+                let operation = match change {
+                    Ok(operation) => operation,
+                    Err(status) => return Ok(Err(status)),
+                };
+                *away = None;
+                reporter.change(&operation, output);
+                if state_of(operation.state()).is_some_and(|state| state.is_final()) {
+                    return Ok(Ok(operation));
+                }
+            }
+            wish = wish(interrupts) => {
                 let told = obey(wish, client, id).await?;
                 reporter.note(&told, output);
             }
@@ -116,14 +134,10 @@ async fn wish(interrupts: &mut Option<&mut Interrupts>) -> Wish {
 pub async fn obey(wish: Wish, client: &mut Client, id: &str) -> Result<String, Failure> {
     match wish {
         Wish::Ask => {
-            Ok("cancel the migration? A second Ctrl-C within 5 s cancels; the copy goes on \
-                         meanwhile"
-                .to_owned())
+            Ok("cancel the migration? Ctrl-C again within 5 s cancels; the copy goes on".to_owned())
         }
         Wish::AskToLeave => {
-            Ok("a second Ctrl-C within 5 s leaves without waiting for the end; the \
-                                operation goes on"
-                .to_owned())
+            Ok("leave before the end? Ctrl-C again within 5 s leaves; it goes on".to_owned())
         }
         Wish::Cancel => match client.cancel(id).await {
             Ok(_) => Ok("cancelling; waiting for the end".to_owned()),

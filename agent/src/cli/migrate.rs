@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tokio::time::{Instant, sleep};
+
 use super::arguments::{MigrateArguments, RequestOptions};
 use super::client::Client;
 use super::failure::Failure;
@@ -50,8 +52,7 @@ async fn accept(
     interrupts: &mut Interrupts,
 ) -> Result<pb::Operation, Failure> {
     let id = request.operation_id.clone();
-    let mut asking = client.clone();
-    let answer = asking.migrate(request);
+    let answer = insist(client.clone(), request);
     tokio::pin!(answer);
     let mut cancel = false;
     let accepted = loop {
@@ -70,6 +71,23 @@ async fn accept(
         output::note(&follow::obey(Wish::Cancel, client, &id).await?);
     }
     Ok(accepted)
+}
+
+/// Sends the request again when the agent was lost before it answered: its id makes it the same operation.
+async fn insist(mut client: Client, request: pb::MigrateRequest) -> Result<pb::Operation, Failure> {
+    let begun = Instant::now();
+    let mut told = false;
+    loop {
+        let answer = client.migrate(request.clone()).await;
+        let lost = answer.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable);
+        if !lost || begun.elapsed() > follow::AWAY {
+            return answer;
+        }
+        if !std::mem::replace(&mut told, true) {
+            output::note("the agent is away; the request is sent again every second");
+        }
+        sleep(follow::ASK_AGAIN).await;
+    }
 }
 
 /// The request on the wire.

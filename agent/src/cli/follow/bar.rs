@@ -9,9 +9,8 @@ use crate::api::pb;
 use crate::cli::output::Output;
 use crate::cli::render::progress;
 
-/// Seventy-nine columns: the bar takes what the words leave.
-const COPYING: &str = "{prefix:.bold} [{bar:20}] {msg}";
-const WAITING: &str = "{prefix:.bold} {spinner} {msg}";
+const COPYING: &str = "{prefix} [{bar:20}] {wide_msg}";
+const WAITING: &str = "{prefix} {spinner} {wide_msg}";
 
 /// One line that is drawn over and over.
 #[derive(Debug)]
@@ -33,13 +32,13 @@ impl Bar {
 impl Reporter for Bar {
     fn change(&mut self, operation: &pb::Operation, _output: &mut Output) {
         let share = progress::percent(operation);
+        self.bar.set_prefix(progress::subject(operation));
+        self.bar.set_position(share.unwrap_or(0));
+        self.bar.set_message(progress::sentence(operation));
         if self.copying != share.is_some() {
             self.copying = share.is_some();
             self.bar.set_style(style(if self.copying { COPYING } else { WAITING }));
         }
-        self.bar.set_prefix(progress::subject(operation));
-        self.bar.set_position(share.unwrap_or(0));
-        self.bar.set_message(progress::sentence(operation));
     }
 
     fn note(&mut self, text: &str, _output: &mut Output) {

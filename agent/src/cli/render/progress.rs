@@ -59,16 +59,12 @@ fn copy(operation: &pb::Operation) -> Option<String> {
 }
 
 fn numbers(progress: &pb::Progress, percent: u64) -> String {
-    let mut text = format!(
-        "{percent}% of {}, {} to go",
-        Bytes(progress.total_bytes),
-        Bytes(progress.remaining_bytes)
-    );
+    let mut text = format!("{percent}% of {}", Bytes(progress.total_bytes));
     if progress.rate_bytes_per_second > 0 {
         text = format!("{text}, {}/s", Bytes(progress.rate_bytes_per_second));
     }
     if let Some(left) = progress.estimate.as_ref().and_then(span) {
-        text = format!("{text}, {}", humane(left));
+        text = format!("{text}, {} left", humane(left));
     }
     text
 }

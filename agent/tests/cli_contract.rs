@@ -1,0 +1,348 @@
+//! The built commands as scripts and people use them: exit codes, what goes where, and the texts of help.
+
+#[path = "support/fake_agent.rs"]
+mod fake_agent;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use clap::CommandFactory;
+use fake_agent::Served;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use volferry_agent::operation::State;
+
+const LONGEST: Duration = Duration::from_secs(30);
+
+fn volferry(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_volferry"));
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    command.env_remove("VOLFERRY_SOCKET").env_remove("RUST_BACKTRACE");
+    command
+}
+
+fn at(served: &Served, arguments: &[&str]) -> Command {
+    let mut command = volferry(arguments);
+    command.env("VOLFERRY_SOCKET", &served.socket);
+    command
+}
+
+async fn ended(mut command: Command) -> (i32, String, String) {
+    let output = tokio::time::timeout(LONGEST, command.output()).await.expect("it ends");
+    told(output.expect("it runs"))
+}
+
+fn told(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
+
+/// Rows of `input, port, as, expected, why`; in input and expected, `\t` and `\n` are escapes, `||` separates
+/// equally good answers, ERROR means exit 2 with nothing on standard output.
+#[tokio::test]
+async fn monitors_are_written_as_the_table_says() {
+    let table = fs::read_to_string(fixtures().join("rbd/monitors.tsv")).expect("the table");
+    let unescape = |text: &str| text.replace("\\t", "\t").replace("\\n", "\n");
+    let mut rows = 0;
+    for line in table.lines().skip(1).filter(|line| !line.is_empty()) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [input, port, form, expected, why] = cells[..] else { panic!("five cells: {line}") };
+        let list = unescape(input);
+        let (exit, out, err) =
+            ended(volferry(&["rbd", "monitors", &list, "--port", port, "--as", form])).await;
+        let good = expected.split("||").any(|answer| match answer {
+            "ERROR" => exit == 2 && out.is_empty() && !err.trim().is_empty(),
+            answer => exit == 0 && out.strip_suffix('\n') == Some(unescape(answer).as_str()),
+        });
+        assert!(good, "{input:?} {port} {form} ({why}): exit {exit}, {out:?}, {err:?}");
+        rows += 1;
+    }
+    assert!(rows > 20, "{rows} rows");
+}
+
+#[tokio::test]
+async fn odd_monitor_arguments_reach_the_reader_of_lists() {
+    for list in ["", "-x", "--", "[", "-"] {
+        let (exit, out, err) =
+            ended(volferry(&["rbd", "monitors", "--port", "0", "--as", "list", list])).await;
+        assert_eq!((exit, out.as_str()), (2, ""), "{list:?}: {err}");
+    }
+    let hosts = ["rbd", "monitors", "mon1", "--port", "0", "--as", "hosts"];
+    assert_eq!(ended(volferry(&hosts)).await.1, "mon1\n", "no port, no tab");
+}
+
+#[tokio::test]
+async fn mistakes_of_usage_end_with_2_and_say_nothing_on_standard_output() {
+    let mistakes: [&[&str]; 9] = [
+        &[],
+        &["nonsense"],
+        &["migrate", "web", "vda"],
+        &["migrate", "web", "vda", "--to", "p", "--bandwidth", "0"],
+        &["migrate", "web", "vda", "--to", "p", "--bandwidth", "fast"],
+        &["migrate", "web", "vda", "--to", "p", "--deadline", "1x"],
+        &["plan", "--to", "p"],
+        &["plan", "--domain-xml", "x", "--to", "p"],
+        &[
+            "plan",
+            "--domain-xml",
+            "/nonexistent",
+            "--disk",
+            "a",
+            "--to",
+            "p",
+            "--config",
+            "/nonexistent",
+        ],
+    ];
+    for arguments in mistakes {
+        let (exit, out, err) = ended(volferry(arguments)).await;
+        assert_eq!((exit, out.as_str()), (2, ""), "{arguments:?}");
+        assert!(!err.is_empty(), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_away_is_5_with_a_hint() {
+    let commands: [&[&str]; 4] = [
+        &["pools"],
+        &["ops", "list"],
+        &["plan", "a", "b", "--to", "c"],
+        &["migrate", "a", "b", "--to", "c"],
+    ];
+    for arguments in commands {
+        let mut command = volferry(arguments);
+        command.args(["--socket", "/nonexistent/s"]);
+        let (exit, out, err) = ended(command).await;
+        assert_eq!((exit, out.as_str()), (5, ""), "{arguments:?}");
+        let lines: Vec<_> = err.lines().collect();
+        assert_eq!(lines.len(), 2, "{err}");
+        assert!(lines[0].contains("/nonexistent/s: there is no such socket"), "{err}");
+        assert!(lines[1].starts_with("hint: is volferryd running?"), "{err}");
+    }
+}
+
+#[tokio::test]
+async fn a_move_ends_with_0_and_says_where_the_volume_is() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vda", "--to", "ceph", "--operation-id", "op-1"];
+    let (exit, out, err) = ended(at(&served, &migrate)).await;
+    assert_eq!(exit, 0, "{err}");
+    assert_eq!(
+        out,
+        "web:vda succeeded\n\
+         \x20 operation     op-1\n\
+         \x20 volume is at  rbd:vms/root (the destination)\n\
+         \x20 contents      pool ceph, raw, encryption none, 1 GiB, 400 MiB allocated\n\
+         \x20 source        left behind as /mnt/nfs-1/root.qcow2.moved-1: it is in use\n\
+         \x20 warning       2 snapshots of the source were not moved\n\
+         \x20 phases        queued 30 ms, planned 30 ms, preparing 30 ms, copying 30 ms, ready 30 ms, \
+         pivoting 30 ms, moved 30 ms, cleaning 30 ms\n"
+    );
+    assert!(err.contains("web:vda: copying 43% of 1 GiB, 100 MiB/s, 5.8 s left"), "{err}");
+    let again = ended(at(&served, &migrate)).await;
+    assert_eq!((again.0, again.1), (0, out), "a retry finds the same operation");
+}
+
+#[tokio::test]
+async fn every_end_has_its_exit_code() {
+    let served = Served::start().await;
+    let ends: [(&[&str], i32, &str); 4] = [
+        (&["vdf", "--to", "ceph"], 1, "destination-full (destination side): No space left"),
+        (&["vda", "--to", "full"], 3, "refused: no-space: pool full has 0 B left"),
+        (&["vda", "--to", "a/b"], 3, "refused: invalid-name: "),
+        (&["vdo", "--to", "ceph"], 6, "volume is at  unknown"),
+    ];
+    for (arguments, exit, text) in ends {
+        let mut command = at(&served, &["migrate", "web"]);
+        command.args(arguments);
+        let (code, out, err) = ended(command).await;
+        assert_eq!(code, exit, "{arguments:?}: {out}{err}");
+        assert!(format!("{out}{err}").contains(text), "{arguments:?}: {out}{err}");
+    }
+}
+
+#[tokio::test]
+async fn json_lines_tell_every_state_and_the_end_last() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vda", "--to", "ceph", "--output", "json"];
+    let (exit, out, err) = ended(at(&served, &migrate)).await;
+    assert_eq!((exit, err.as_str()), (0, ""));
+    let lines: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (last, before) = lines.split_last().expect("lines");
+    assert_eq!(last["event"], "final");
+    assert_eq!(last["operation"]["result"]["source"]["fate"], "left-behind");
+    assert_eq!(last["operation"]["place"], "destination");
+    assert!(before.iter().all(|line| line["event"] == "state" || line["event"] == "progress"));
+    let refused = ["migrate", "web", "vda", "--to", "full", "--output", "json"];
+    let (exit, out, _) = ended(at(&served, &refused)).await;
+    let error: Value = serde_json::from_str(&out).expect("one object");
+    assert_eq!((exit, &error["error"]["code"]), (3, &Value::from("no-space")));
+    assert_eq!(error["error"]["message"], "pool full has 0 B left");
+}
+
+#[tokio::test]
+async fn a_signal_without_a_terminal_cancels_and_waits_for_the_end() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let served = Served::start().await;
+        let mut command = at(&served, &["migrate", "web", "vdb", "--to", "ceph"]);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut told = BufReader::new(child.stderr.take().expect("piped")).lines();
+        while let Some(line) = told.next_line().await.expect("text") {
+            if line.contains("copying") {
+                break;
+            }
+        }
+        let pid = i32::try_from(child.id().expect("it still runs")).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("signalled");
+        let output = tokio::time::timeout(LONGEST, child.wait_with_output()).await;
+        let (exit, out, _) = self::told(output.expect("it ends").expect("it ran"));
+        assert_eq!(exit, 4, "{out}");
+        assert!(out.starts_with("web:vdb cancelled\n"), "{out}");
+        assert!(out.contains("volume is at  /mnt/nfs-1/root.qcow2 (the source)"), "{out}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_is_found_again() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vdz", "--to", "ceph", "--operation-id", "op-1"];
+    let mut command = at(&served, &migrate);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut told = BufReader::new(child.stderr.take().expect("piped")).lines();
+    told.next_line().await.expect("text").expect("the first state");
+    let stopped = served.stop().await;
+    let line = told.next_line().await.expect("text").expect("a note");
+    assert_eq!(line, "the agent is away; it is asked again every second");
+    let served = stopped.start().await;
+    served.agent.enter("op-1", State::Succeeded);
+    let output = tokio::time::timeout(LONGEST, child.wait_with_output()).await;
+    let (exit, out, _) = self::told(output.expect("it ends").expect("it ran"));
+    assert_eq!(exit, 0, "{out}");
+}
+
+#[tokio::test]
+async fn operations_are_listed_with_the_place_of_each_volume() {
+    let served = Served::start().await;
+    let long = "12345678-1234-1234-1234-123456789012";
+    for (id, disk) in [("short", "vdz"), (long, "vdz"), ("third", "vdz")] {
+        let domain = "a-domain-with-a-very-long-name.example.org";
+        let migrate = ["migrate", domain, disk, "--to", "ceph", "--operation-id", id, "--detach"];
+        let (exit, out, _) = ended(at(&served, &migrate)).await;
+        assert_eq!((exit, out), (0, format!("operation {id}\n")));
+    }
+    served.agent.enter("short", State::Pivoting);
+    served.agent.enter(long, State::Copying);
+    served.agent.enter("third", State::Succeeded);
+    let (_, out, _) = ended(at(&served, &["ops", "list"])).await;
+    let lines: Vec<_> = out.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{out}");
+    assert!(
+        lines[1].starts_with("third ") && lines[1].ends_with("succeeded    destination"),
+        "{out}"
+    );
+    assert!(lines[2].starts_with(long) && lines[2].ends_with("copying 43%  source"), "{out}");
+    assert!(lines[3].ends_with("pivoting     unknown"), "{out}");
+    let (_, out, _) = ended(at(&served, &["ops", "list", "--output", "json", "--running"])).await;
+    let list: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(list["operations"].as_array().map(Vec::len), Some(2));
+}
+
+#[tokio::test]
+async fn operations_are_steered() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vdz", "--to", "ceph", "--operation-id", "a", "--detach"];
+    ended(at(&served, &migrate)).await;
+    let (exit, out, _) = ended(at(&served, &["ops", "set-bandwidth", "a", "5MiB/s"])).await;
+    assert_eq!((exit, out.as_str()), (0, "operation a: at most 5 MiB/s\n"));
+    let (exit, _, err) = ended(at(&served, &["ops", "pivot", "a"])).await;
+    assert_eq!(exit, 3, "{err}");
+    let (exit, _, err) = ended(at(&served, &["ops", "show", "b"])).await;
+    assert_eq!(exit, 3);
+    assert_eq!(
+        err,
+        "volferry: there is no operation b\nhint: `volferry ops list` shows all operations\n"
+    );
+    assert_eq!(ended(at(&served, &["ops", "cancel", "a"])).await.0, 0);
+    assert_eq!(ended(at(&served, &["ops", "watch", "a"])).await.0, 4);
+    let (exit, out, _) = ended(at(&served, &["plan", "web", "vda", "--to", "ceph"])).await;
+    assert_eq!((exit, out.as_str()), (3, "refused: domain-not-found: there is no domain web\n"));
+}
+
+#[tokio::test]
+async fn inventories_fit_the_screen() {
+    let served = Served::start().await;
+    for (arguments, text) in [
+        (&["disks", "web"][..], "no: not-a-disk"),
+        (&["pools"], "ceph-hdd: the monitors do not answer"),
+        (&["host"], "libvirt  - (away)"),
+    ] {
+        let (exit, out, err) = ended(at(&served, arguments)).await;
+        assert_eq!(exit, 0, "{err}");
+        assert!(out.contains(text), "{out}");
+        assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+        let mut json = at(&served, arguments);
+        json.args(["--output", "json"]);
+        serde_json::from_str::<Value>(&ended(json).await.1).expect("JSON");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_who_leaves_crashes_nothing() {
+    let mut command = volferry(&["completions", "bash"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    drop(child.stdout.take());
+    let output = tokio::time::timeout(LONGEST, child.wait_with_output()).await;
+    let (exit, _, err) = told(output.expect("it ends").expect("it ran"));
+    assert_eq!((exit, err.as_str()), (0, ""));
+}
+
+#[tokio::test]
+async fn help_is_as_recorded() {
+    let folder = fixtures().join("cli");
+    let mut texts = BTreeMap::new();
+    let mut open = vec![(Vec::<String>::new(), volferry_agent::cli::Arguments::command())];
+    while let Some((path, command)) = open.pop() {
+        let mut arguments: Vec<&str> = path.iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let (exit, out, err) = ended(volferry(&arguments)).await;
+        assert_eq!((exit, err.as_str()), (0, ""), "{path:?}");
+        arguments.pop();
+        arguments.insert(0, "volferry");
+        texts.insert(format!("{}.txt", arguments.join("-")), out);
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            let mut path = path.clone();
+            path.push(below.get_name().to_owned());
+            open.push((path, below.clone()));
+        }
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("the folder");
+        for (name, text) in &texts {
+            fs::write(folder.join(name), text).expect("written");
+        }
+    }
+    let mut recorded = BTreeMap::new();
+    for file in fs::read_dir(&folder).expect("fixtures/cli") {
+        let file = file.expect("an entry");
+        let text = fs::read_to_string(file.path()).expect("text");
+        recorded.insert(file.file_name().to_string_lossy().into_owned(), text);
+    }
+    for (name, text) in &texts {
+        let recorded = recorded.get(name).map_or("", String::as_str);
+        assert_eq!(recorded, text, "{name}; UPDATE_GOLDEN=1 records it");
+    }
+    assert_eq!(recorded.len(), texts.len(), "a file too many");
+}

@@ -1,0 +1,344 @@
+//! A small agent without an engine: operations that change state when a test says so, or by themselves.
+//!
+//! What an operation does is chosen by its disk: `vda` runs through to its end, `vdb` copies until it is told
+//! otherwise, `vdz` waits for the test, `vdf` fails, `vdo` needs an operator. The pool `full` refuses, the pool `slow` waits for the gate.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use volferry_agent::api::socket::Socket;
+use volferry_agent::api::{Agent, server};
+use volferry_agent::engine::{CommandError, DiskListing, HostListing, PoolListing, ViewReceiver};
+use volferry_agent::operation::{
+    Failure, FailureCause, MoveResult, OperationView, Phase, PhaseSpan, Progress, Side, SourceFate,
+    State,
+};
+use volferry_agent::plan::{Plan, Refusal, RefusalCode};
+use volferry_agent::spec::{
+    Bytes, BytesPerSecond, DiskTarget, DomainReference, DomainUuid, Identity, MigrateSpec,
+    OperationId, PoolName, RbdPoolAddress, VolumeFormat, VolumeLocation,
+};
+
+const STEP: Duration = Duration::from_millis(30);
+
+/// The agent.
+#[derive(Default)]
+pub struct FakeAgent {
+    operations: Mutex<Vec<watch::Sender<Arc<OperationView>>>>,
+    /// Opens for requests to the pool `slow`.
+    pub gate: Notify,
+    /// Tells that such a request has come.
+    pub at_the_gate: Notify,
+}
+
+/// A served agent; the socket goes with it.
+pub struct Served {
+    pub agent: Arc<FakeAgent>,
+    pub socket: PathBuf,
+    stop: CancellationToken,
+    server: JoinHandle<()>,
+    folder: Arc<TempDir>,
+}
+
+impl Served {
+    /// A fresh agent on a socket of its own.
+    pub async fn start() -> Self {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        Self::serve(Arc::new(FakeAgent::default()), folder).await
+    }
+
+    async fn serve(agent: Arc<FakeAgent>, folder: Arc<TempDir>) -> Self {
+        let socket = folder.path().join("volferry.sock");
+        let stop = CancellationToken::new();
+        let Socket { listener, file } = Socket::bind(&socket).await.expect("a socket");
+        let (served, stopped) = (Arc::clone(&agent), stop.clone());
+        let server = tokio::spawn(async move {
+            server::serve(served, listener, stopped).await.expect("it serves");
+            drop(file);
+        });
+        Self { agent, socket, stop, server, folder }
+    }
+
+    /// Stops serving; returns once it has.
+    pub async fn stop(self) -> Stopped {
+        self.stop.cancel();
+        self.server.await.expect("no panic");
+        Stopped { agent: self.agent, folder: self.folder }
+    }
+}
+
+/// An agent nobody can reach; its operations go on.
+pub struct Stopped {
+    agent: Arc<FakeAgent>,
+    folder: Arc<TempDir>,
+}
+
+impl Stopped {
+    /// Serves it again on the same socket.
+    pub async fn start(self) -> Served {
+        Served::serve(self.agent, self.folder).await
+    }
+}
+
+impl FakeAgent {
+    /// Changes an operation.
+    pub fn change(&self, id: &str, change: impl FnOnce(&mut OperationView)) {
+        let operations = self.operations.lock().expect("no panic");
+        let sender = operations
+            .iter()
+            .find(|sender| sender.borrow().spec.operation.as_str() == id)
+            .expect("the operation");
+        sender.send_modify(|view| {
+            let mut next = OperationView::clone(view);
+            change(&mut next);
+            *view = Arc::new(next);
+        });
+    }
+
+    /// Moves an operation to a state, with what belongs to it.
+    pub fn enter(&self, id: &str, state: State) {
+        self.change(id, |view| enter(view, state));
+    }
+
+    /// Whether no request got so far as to become an operation.
+    pub fn operations_are_none(&self) -> bool {
+        self.operations.lock().expect("no panic").is_empty()
+    }
+
+    fn find(&self, id: &OperationId) -> Option<ViewReceiver> {
+        let operations = self.operations.lock().expect("no panic");
+        let found = operations.iter().find(|sender| sender.borrow().spec.operation == *id);
+        found.map(watch::Sender::subscribe)
+    }
+
+    fn create(&self, spec: MigrateSpec) -> Arc<OperationView> {
+        let disk = spec.disk.to_string();
+        let view = Arc::new(view(spec));
+        let (sender, _) = watch::channel(Arc::clone(&view));
+        self.operations.lock().expect("no panic").push(sender.clone());
+        tokio::spawn(async move {
+            for state in script(&disk) {
+                tokio::time::sleep(STEP).await;
+                sender.send_modify(|view| {
+                    let mut next = OperationView::clone(view);
+                    enter(&mut next, *state);
+                    *view = Arc::new(next);
+                });
+            }
+        });
+        view
+    }
+}
+
+fn script(disk: &str) -> &'static [State] {
+    use State as S;
+    match disk {
+        "vdz" => &[],
+        "vdb" => &[S::Planned, S::Preparing, S::Copying],
+        "vdf" => &[S::Planned, S::Preparing, S::Copying, S::RollingBack, S::Failed],
+        "vdo" => &[S::Planned, S::Preparing, S::Copying, S::Ready, S::Pivoting, S::NeedsOperator],
+        _ => &[
+            S::Planned,
+            S::Preparing,
+            S::Copying,
+            S::Ready,
+            S::Pivoting,
+            S::Moved,
+            S::Cleaning,
+            S::Succeeded,
+        ],
+    }
+}
+
+fn enter(view: &mut OperationView, state: State) {
+    if let Some(last) = view.phases.last_mut() {
+        last.lasted = Some(STEP);
+    }
+    view.phases.push(PhaseSpan { state, entered: view.phases[0].entered, lasted: None });
+    view.state = state;
+    view.progress = match state {
+        State::Copying => Progress {
+            phase: Phase::Copying,
+            total: Bytes::mib(1024),
+            copied: Bytes::mib(443),
+            remaining: Bytes::mib(581),
+            rate: Bytes::mib(100),
+            estimate: Some(Duration::from_millis(5_810)),
+        },
+        _ => Progress::default(),
+    };
+    match state {
+        State::Succeeded => {
+            view.warnings = vec!["2 snapshots of the source were not moved".to_owned()];
+            view.result = Some(result(view));
+        }
+        State::Failed => {
+            let text = "No space left on device";
+            view.failure =
+                Some(Failure::new(FailureCause::DestinationFull, Side::Destination, text));
+        }
+        State::NeedsOperator => {
+            let text = "QEMU died around the pivot";
+            view.failure = Some(Failure::new(FailureCause::GuestGone, Side::Guest, text));
+        }
+        _ => {}
+    }
+}
+
+fn result(view: &OperationView) -> MoveResult {
+    MoveResult {
+        pool: view.spec.to.clone(),
+        volume: view.destination.name(),
+        location: view.destination.clone(),
+        identity: Identity::Rbd { image_id: "10d6c2f6a1f5".to_owned() },
+        format: VolumeFormat::Raw,
+        virtual_size: Bytes::mib(1024),
+        allocated: Some(Bytes::mib(400)),
+        source: SourceFate::LeftBehind {
+            location: view.source.renamed("root.qcow2.moved-1"),
+            reason: "it is in use".to_owned(),
+        },
+        ready_to_pivot_us: Some(3_200),
+    }
+}
+
+fn view(spec: MigrateSpec) -> OperationView {
+    let address = RbdPoolAddress {
+        monitors: "192.0.2.11".to_owned(),
+        user: Some("volferry".to_owned()),
+        secret_uuid: Some("10000000-0000-4000-8000-0000000000aa".to_owned()),
+        key_file: None,
+        pool: "vms".to_owned(),
+        namespace: None,
+    };
+    let accepted = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+    OperationView {
+        domain_name: spec.domain.to_string(),
+        domain_uuid: DomainUuid::new("70000000-0000-4000-8000-000000000007").expect("a uuid"),
+        target: DiskTarget::new(spec.disk.as_str()).expect("a target"),
+        source: VolumeLocation::File { path: "/mnt/nfs-1/root.qcow2".into() },
+        destination: VolumeLocation::Rbd { address, image: "root".to_owned() },
+        state: State::Queued,
+        detail: None,
+        phases: vec![PhaseSpan { state: State::Queued, entered: accepted, lasted: None }],
+        progress: Progress::default(),
+        bandwidth: spec.bandwidth,
+        waits_for_pivot: false,
+        warnings: Vec::new(),
+        failure: None,
+        result: None,
+        spec,
+    }
+}
+
+#[async_trait]
+impl Agent for FakeAgent {
+    async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+        if spec.to.as_str() == "full" {
+            return Err(Refusal::new(RefusalCode::NoSpace, "pool full has 0 B left"));
+        }
+        if spec.to.as_str() == "slow" {
+            self.at_the_gate.notify_one();
+            self.gate.notified().await;
+        }
+        match self.find(&spec.operation) {
+            None => Ok(self.create(spec)),
+            Some(known) if known.borrow().spec == spec => Ok(known.borrow().clone()),
+            Some(_) => Err(Refusal::new(RefusalCode::Busy, "the id is taken")),
+        }
+    }
+
+    async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
+        let message = format!("there is no domain {}", spec.domain);
+        Err(Refusal::new(RefusalCode::DomainNotFound, message))
+    }
+
+    async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        Ok(self.watch(id).await?.borrow().clone())
+    }
+
+    fn operations(&self) -> Vec<Arc<OperationView>> {
+        let operations = self.operations.lock().expect("no panic");
+        operations.iter().rev().map(|sender| sender.borrow().clone()).collect()
+    }
+
+    async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {
+        self.find(id).ok_or_else(|| CommandError::UnknownOperation(id.clone()))
+    }
+
+    async fn cancel(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        let view = self.operation(id).await?;
+        if !view.state.can_cancel() {
+            let reason = format!("it is {} and can no longer be cancelled", view.state);
+            return Err(CommandError::NotAllowed { operation: id.clone(), reason });
+        }
+        self.enter(id.as_str(), State::RollingBack);
+        self.enter(id.as_str(), State::Cancelled);
+        self.operation(id).await
+    }
+
+    async fn complete(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
+        let reason = "it waits for no word to pivot".to_owned();
+        Err(CommandError::NotAllowed {
+            operation: self.operation(id).await?.spec.operation.clone(),
+            reason,
+        })
+    }
+
+    async fn set_bandwidth(
+        &self,
+        id: &OperationId,
+        limit: Option<BytesPerSecond>,
+    ) -> Result<Arc<OperationView>, CommandError> {
+        self.operation(id).await?;
+        self.change(id.as_str(), |view| view.bandwidth = limit);
+        self.operation(id).await
+    }
+
+    async fn disks(&self, _domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {
+        let target = |name| DiskTarget::new(name).expect("a target");
+        let long = "/mnt/30000000-0000-4000-8000-0000000000cc/40000000-0000-4000-8000-0000000000dd";
+        Ok(vec![
+            DiskListing {
+                target: target("vda"),
+                source: long.to_owned(),
+                format: Some("qcow2".to_owned()),
+                pool: PoolName::new("nfs-1").ok(),
+                immovable: None,
+            },
+            DiskListing {
+                target: target("hdc"),
+                source: "-".to_owned(),
+                format: None,
+                pool: None,
+                immovable: Some((RefusalCode::NotADisk, "hdc is a CD-ROM".to_owned())),
+            },
+        ])
+    }
+
+    async fn pools(&self) -> Vec<PoolListing> {
+        vec![PoolListing {
+            name: PoolName::new("ceph-hdd").expect("a plain name"),
+            type_name: "rbd",
+            location: "vms on 192.0.2.11".to_owned(),
+            available: None,
+            problem: Some("the monitors do not answer".to_owned()),
+        }]
+    }
+
+    async fn host(&self) -> HostListing {
+        HostListing {
+            host_name: "host-a".to_owned(),
+            agent_version: "0.1.0",
+            versions: None,
+            connected: false,
+        }
+    }
+}
