@@ -1,7 +1,7 @@
 //! The daemon's life: one instance, the engine recovered, the socket listening, READY told, a signal, the end.
 //!
 //! Stopping the daemon stops no copy: QEMU goes on, and the next start takes the operations up again. Nothing about
-//! moves is known here; what an engine is made of is in [`build_engine`].
+//! moves is known here; what an engine is made of is in `build_engine`.
 
 mod lock;
 
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 pub use lock::{LockError, StateLock};
@@ -20,8 +21,18 @@ pub use lock::{LockError, StateLock};
 use crate::api::socket::{Socket, SocketError};
 use crate::api::{Agent, server};
 use crate::config::{self, Config, ConfigError};
-use crate::engine::Engine;
+use crate::engine::{Engine, Tuning};
+use crate::facts::HostFacts;
+use crate::host::files::HostFiles;
+use crate::host::images::{HostImages, ImageTimeouts};
+use crate::journal::{Journal, JournalError};
+use crate::libvirt::{LibvirtPorts, Timeouts};
+use crate::ports::clock::SystemClock;
+use crate::ports::{PortError, Ports};
 use crate::{report, telemetry};
+
+/// The journal's file inside the state folder.
+const JOURNAL: &str = "journal.sqlite";
 
 /// Moves the disks of this host's running virtual machines between storage pools.
 #[derive(Debug, Parser)]
@@ -54,9 +65,12 @@ pub enum DaemonError {
     /// Serving.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
-    /// The engine.
-    #[error("the engine cannot be started: {0}")]
-    Engine(String),
+    /// libvirt.
+    #[error(transparent)]
+    Libvirt(#[from] PortError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The runtime or its signals.
     #[error("the runtime cannot be started")]
     Runtime(#[source] io::Error),
@@ -87,7 +101,7 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
         let _lock = StateLock::acquire(&config.state_dir)?;
-        let stop = stop_on_signal()?;
+        let (stop, _signals) = stop_on_signal()?;
         let engine = build_engine(&config).await?;
         let served = serve(&config, Arc::new(engine.clone()), stop).await;
         engine.stop().await;
@@ -98,9 +112,19 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
 /// WIRING: the ports, the journal and the engine, recovered and ready to take requests.
 ///
 /// This is the one place where the parts of an engine are put together.
-async fn build_engine(_config: &Config) -> Result<Engine, DaemonError> {
-    std::future::ready(()).await;
-    Err(DaemonError::Engine("this build has none".to_owned()))
+async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
+    let libvirt = LibvirtPorts::connect(&config.libvirt_uri, Timeouts::default())?;
+    let ports = Ports {
+        domains: libvirt.clone(),
+        jobs: libvirt.clone(),
+        events: libvirt.clone(),
+        images: Arc::new(HostImages::new(libvirt, ImageTimeouts::default())),
+        files: Arc::new(HostFiles::default()),
+        clock: Arc::new(SystemClock),
+    };
+    let journal = Journal::open(&config.state_dir.join(JOURNAL))?;
+    let host = HostFacts { host_name: config.host_name.clone(), pools: config.pools.clone() };
+    Ok(Engine::start(ports, journal, host, Tuning::default()).await?)
 }
 
 /// Listens, says READY, and serves until `stop`.
@@ -119,20 +143,19 @@ pub async fn serve<A: Agent>(
 }
 
 /// A token that SIGTERM and SIGINT cancel. Taken before anything is begun, so that no signal is missed.
-fn stop_on_signal() -> Result<CancellationToken, DaemonError> {
+fn stop_on_signal() -> Result<(CancellationToken, AbortOnDropHandle<()>), DaemonError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(DaemonError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(DaemonError::Runtime)?;
     let stop = CancellationToken::new();
     let guard = stop.clone();
-    // Owned by the runtime, which `run` drops at its end; it holds nothing but the token.
-    tokio::spawn(async move {
+    let waiting = tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => info!("SIGTERM: stopping"),
             _ = interrupt.recv() => info!("SIGINT: stopping"),
         }
         guard.cancel();
     });
-    Ok(stop)
+    Ok((stop, AbortOnDropHandle::new(waiting)))
 }
 
 /// Without systemd there is nobody to tell, and that is no error.

@@ -5,12 +5,15 @@
 //! are the real ports, `fake` a programmable one.
 
 pub mod api;
+mod blocking;
 pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod facts;
+pub mod host;
 pub mod journal;
+pub mod libvirt;
 pub mod operation;
 pub mod plan;
 pub mod ports;

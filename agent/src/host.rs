@@ -1,0 +1,12 @@
+//! The real files and images of this host: the local file system with qemu-img, and librbd.
+//!
+//! Paths and clusters may hang: every call is bounded in time and in number. Nothing is decided here.
+
+pub mod files;
+pub mod images;
+pub mod keys;
+mod mounts;
+mod qcow2;
+
+pub use files::HostFiles;
+pub use images::HostImages;

@@ -1,0 +1,138 @@
+//! The files port: the local file system, with qemu-img where a format has to be written.
+//!
+//! Each call runs on a thread of its own, bounded in time and, for each folder, in number, since a mount may hang.
+//! What is done to a file is in `disk`; nothing is decided here.
+
+mod create;
+mod disk;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::blocking::Capped;
+use crate::ports::{ErrorClass, FileObservation, FileOwner, Files, FolderObservation, PortError};
+use crate::spec::{Bytes, Identity, VolumeFormat};
+
+/// Calls into one folder at a time; more wait.
+const CALLS_PER_FOLDER: usize = 8;
+/// Folders remembered before those without a call are forgotten.
+const FOLDERS: usize = 256;
+
+/// The image files of this host.
+#[derive(Debug)]
+pub struct HostFiles {
+    qemu_img: PathBuf,
+    bound: Duration,
+    folders: Mutex<HashMap<PathBuf, Capped>>,
+}
+
+impl Default for HostFiles {
+    fn default() -> Self {
+        Self::new("qemu-img", Duration::from_secs(10))
+    }
+}
+
+impl HostFiles {
+    /// Files made with the program `qemu_img`; every call is answered within `bound`.
+    pub fn new(qemu_img: impl Into<PathBuf>, bound: Duration) -> Self {
+        Self { qemu_img: qemu_img.into(), bound, folders: Mutex::default() }
+    }
+
+    /// Runs `call` among the calls into `folder`.
+    async fn run<T: Send + 'static>(
+        &self,
+        folder: &Path,
+        operation: String,
+        call: impl FnOnce() -> Result<T, std::io::Error> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let words = operation.clone();
+        self.calls(folder)
+            .run(&operation, self.bound, move || {
+                call().map_err(|error| PortError::from((words, error)))
+            })
+            .await
+    }
+
+    fn calls(&self, folder: &Path) -> Capped {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(calls) = folders.get(folder) {
+            return calls.clone();
+        }
+        if folders.len() >= FOLDERS {
+            folders.retain(|_, calls| calls.in_use());
+        }
+        let calls = Capped::new(folder.display().to_string(), CALLS_PER_FOLDER);
+        folders.insert(folder.to_owned(), calls.clone());
+        calls
+    }
+}
+
+/// The folder a path lies in; libvirt and plans give absolute paths only.
+fn parent<'a>(path: &'a Path, operation: &str) -> Result<&'a Path, PortError> {
+    match path.parent() {
+        Some(parent) if path.is_absolute() && path.file_name().is_some() => Ok(parent),
+        _ => {
+            let text = format!("{} is no absolute path of a file", path.display());
+            Err(PortError::new(ErrorClass::Other, operation, text))
+        }
+    }
+}
+
+#[async_trait]
+impl Files for HostFiles {
+    async fn identity(&self, path: &Path) -> Result<Option<Identity>, PortError> {
+        let operation = format!("look at {}", path.display());
+        let (folder, path) = (parent(path, &operation)?, path.to_owned());
+        self.run(folder, operation, move || disk::identity(&path)).await
+    }
+
+    async fn observe(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+    ) -> Result<Option<FileObservation>, PortError> {
+        let operation = format!("look into {}", path.display());
+        let (folder, path) = (parent(path, &operation)?, path.to_owned());
+        self.run(folder, operation, move || disk::observe(&path, format)).await
+    }
+
+    async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError> {
+        let operation = format!("look at folder {}", path.display());
+        let folder = path.to_owned();
+        self.run(path, operation, move || disk::folder(&folder)).await
+    }
+
+    async fn create(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+        size: Bytes,
+        owner: Option<FileOwner>,
+    ) -> Result<Identity, PortError> {
+        create::create(self, path, format, size, owner).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let operation = format!("rename {} to {}", from.display(), to.display());
+        parent(to, &operation)?;
+        let folder = parent(from, &operation)?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.run(folder, operation, move || disk::rename(&from, &to)).await
+    }
+
+    async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
+        let operation = format!("remove {}", path.display());
+        let (folder, path, expected) =
+            (parent(path, &operation)?, path.to_owned(), identity.clone());
+        let removed =
+            self.run(folder, operation.clone(), move || disk::remove(&path, &expected)).await?;
+        removed.map_err(|found| {
+            let text = format!("the file has {found}, not {identity}: it was replaced");
+            PortError::new(ErrorClass::Replaced, operation, text)
+        })
+    }
+}

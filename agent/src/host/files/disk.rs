@@ -1,0 +1,130 @@
+//! What is done to files and folders, with plain blocking calls. No bound and no port is here.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, BufReader, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, renameat2};
+use nix::sys::stat::fstatat;
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::host::{mounts, qcow2};
+use crate::ports::{FileObservation, FileOwner, FolderObservation};
+use crate::spec::{Bytes, Identity, VolumeFormat};
+
+/// Size of the units `st_blocks` counts, whatever the file system's own are.
+const STAT_BLOCK: u64 = 512;
+
+/// Device and inode behind a path, as whoever opens it would get them.
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    Ok(look(path)?.as_ref().map(identity_of))
+}
+
+pub(super) fn identity_of(metadata: &Metadata) -> Identity {
+    Identity::File { device: metadata.dev(), inode: metadata.ino() }
+}
+
+fn look(path: &Path) -> io::Result<Option<Metadata>> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything of interest about an image file.
+pub(super) fn observe(path: &Path, format: VolumeFormat) -> io::Result<Option<FileObservation>> {
+    let Some(metadata) = look(path)? else { return Ok(None) };
+    if !metadata.is_file() {
+        return Err(io::Error::new(ErrorKind::Unsupported, "it is no regular file"));
+    }
+    let internal_snapshots = match format {
+        VolumeFormat::Raw => Vec::new(),
+        VolumeFormat::Qcow2 => {
+            // Should the name have gone to a pipe meanwhile, opening must not wait for its writer.
+            let file =
+                OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+            qcow2::snapshot_names(&mut BufReader::new(file))?
+        }
+    };
+    Ok(Some(FileObservation {
+        identity: identity_of(&metadata),
+        length: Bytes(metadata.len()),
+        allocated: Bytes(metadata.blocks() * STAT_BLOCK),
+        owner: FileOwner {
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            mode: metadata.mode() & 0o7777,
+        },
+        internal_snapshots,
+    }))
+}
+
+/// Space of the file system a folder is on.
+pub(super) fn folder(path: &Path) -> io::Result<FolderObservation> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder"));
+    }
+    let space = statvfs(path)?;
+    let unit = space.fragment_size();
+    Ok(FolderObservation {
+        available: Bytes(space.blocks_available() * unit),
+        total: Bytes(space.blocks() * unit),
+        is_mount_point: mounts::is_mount_point(&path.canonicalize()?)?,
+    })
+}
+
+/// Gives a file another name, which must be free; both names are durable afterwards.
+pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        Ok(()) => {}
+        // NFS and older cluster file systems do not know the flag. A second name is refused as well where one
+        // exists; a crash in between leaves both names on the same inode.
+        Err(Errno::EINVAL | Errno::ENOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)?;
+        }
+        Err(errno) => return Err(errno.into()),
+    }
+    for path in [from, to] {
+        sync_folder_of(path)?;
+    }
+    Ok(())
+}
+
+/// Removes the file of that name if it has that identity; else the identity it has.
+///
+/// Between the look and the removal somebody could put another file there. The agent therefore removes only under
+/// names that are its own (`.volferry-..`, `NAME.moved-..`).
+pub(super) fn remove(path: &Path, expected: &Identity) -> io::Result<Result<(), Identity>> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let folder = File::open(folder)?;
+    // The name itself: a symbolic link to the file is not the file.
+    let found = fstatat(&folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let found = Identity::File { device: found.st_dev, inode: found.st_ino };
+    if found != *expected {
+        return Ok(Err(found));
+    }
+    unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
+    sync(&folder)?;
+    Ok(Ok(()))
+}
+
+/// Makes the names in the folder of `path` durable.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    sync(&File::open(path.parent().unwrap_or(Path::new(OsStr::new("/"))))?)
+}
+
+fn sync(folder: &File) -> io::Result<()> {
+    match folder.sync_all() {
+        // Some network file systems have no such call for folders.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
+}

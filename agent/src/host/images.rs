@@ -1,0 +1,183 @@
+//! The images port over librbd, through rbdutils.
+//!
+//! Connections are in `clusters`, keys in `key_file` and with libvirt. Nothing is decided here.
+
+mod clusters;
+mod error;
+mod key_file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rbdutils::images::{ImageId, Pool};
+use rbdutils::names::ImageName;
+
+use self::clusters::{Clusters, Pace};
+use self::error::Failure;
+use super::keys::KeySource;
+use crate::ports::{ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
+use crate::spec::{Bytes, RbdPoolAddress};
+
+/// Read to warm up a connection; nothing ever has this name.
+const NOBODY: &str = ".volferry-warm-up";
+
+/// How long calls to a cluster are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageTimeouts {
+    /// Calls of a few requests, connecting included.
+    pub quick: Duration,
+    /// Calls that touch every object of an image: removing and measuring.
+    pub slow: Duration,
+    /// A connection that is not used for so long is closed.
+    pub idle: Duration,
+}
+
+impl Default for ImageTimeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { quick: seconds(10), slow: seconds(600), idle: seconds(120) }
+    }
+}
+
+/// The RBD images this host can reach.
+#[derive(Debug)]
+pub struct HostImages {
+    clusters: Clusters,
+    timeouts: ImageTimeouts,
+}
+
+impl HostImages {
+    /// Images reached with keys from `keys` (for pools with a secret) or from key files. Within a tokio runtime.
+    pub fn new(keys: Arc<dyn KeySource>, timeouts: ImageTimeouts) -> Self {
+        Self { clusters: Clusters::new(keys, timeouts.quick, timeouts.idle), timeouts }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        pool: &RbdPoolAddress,
+        operation: String,
+        pace: Pace,
+        call: impl FnOnce(&Pool) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let bound = match pace {
+            Pace::Quick => self.timeouts.quick,
+            Pace::Slow => self.timeouts.slow,
+        };
+        self.clusters.run(pool, &operation, pace, bound, call).await
+    }
+}
+
+fn name(image: &str, operation: &str) -> Result<ImageName, PortError> {
+    ImageName::new(image).map_err(|error| PortError::new(ErrorClass::Other, operation, error))
+}
+
+#[async_trait]
+impl Images for HostImages {
+    async fn prepare(&self, pool: &RbdPoolAddress) -> Result<(), PortError> {
+        let operation = format!("connect to Ceph pool {}", pool.pool);
+        let nobody = name(NOBODY, &operation)?;
+        self.run(pool, operation, Pace::Quick, move |pool| Ok(pool.image_id(&nobody).map(drop)?))
+            .await
+    }
+
+    async fn image_id(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<String>, PortError> {
+        let operation = format!("look at image {}", pool.image_path(image));
+        let image = name(image, &operation)?;
+        self.run(pool, operation, Pace::Quick, move |pool| {
+            Ok(pool.image_id(&image)?.map(|id| id.as_str().to_owned()))
+        })
+        .await
+    }
+
+    async fn observe(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<ImageObservation>, PortError> {
+        let operation = format!("look into image {}", pool.image_path(image));
+        let image = name(image, &operation)?;
+        self.run(pool, operation, Pace::Quick, move |pool| {
+            let facts = match pool.describe(&image) {
+                Ok(facts) => facts,
+                Err(error) if error.class() == rbdutils::errno::ErrorClass::NotFound => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            };
+            Ok(Some(ImageObservation {
+                image_id: facts.id.as_str().to_owned(),
+                size: Bytes(facts.size_bytes),
+                snapshots: facts.snapshots.into_iter().map(|snapshot| snapshot.name).collect(),
+                // A user who may not look for clones is told of none; a removal is refused by librbd all the same.
+                children: facts
+                    .children
+                    .unwrap_or_default()
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
+                watchers: facts.watchers.into_iter().map(|watcher| watcher.address).collect(),
+            }))
+        })
+        .await
+    }
+
+    async fn create(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+    ) -> Result<String, PortError> {
+        let operation = format!("create image {} ({} bytes)", pool.image_path(image), size.0);
+        let image = name(image, &operation)?;
+        self.run(pool, operation, Pace::Quick, move |pool| {
+            Ok(pool.create(&image, size.0)?.as_str().to_owned())
+        })
+        .await
+    }
+
+    async fn rename(&self, pool: &RbdPoolAddress, from: &str, to: &str) -> Result<(), PortError> {
+        let operation = format!("rename image {} to {to}", pool.image_path(from));
+        let (from, to) = (name(from, &operation)?, name(to, &operation)?);
+        self.run(pool, operation, Pace::Quick, move |pool| Ok(pool.rename_no_replace(&from, &to)?))
+            .await
+    }
+
+    async fn remove(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<(), PortError> {
+        let operation = format!("remove image {}", pool.image_path(image));
+        let (image, expected) = (name(image, &operation)?, ImageId::new(image_id));
+        self.run(pool, operation, Pace::Slow, move |pool| Ok(pool.remove(&image, &expected)?)).await
+    }
+
+    async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError> {
+        let operation = format!("measure image {}", pool.image_path(image));
+        let image = name(image, &operation)?;
+        self.run(pool, operation, Pace::Slow, move |pool| Ok(Bytes(pool.allocated_bytes(&image)?)))
+            .await
+    }
+
+    async fn space(&self, pool: &RbdPoolAddress) -> Result<RbdPoolSpace, PortError> {
+        let operation = format!("ask for the space of Ceph pool {}", pool.pool);
+        self.run(pool, operation, Pace::Quick, move |pool| match pool.space() {
+            Ok(space) => Ok(RbdPoolSpace {
+                available: Some(Bytes(space.writable_bytes())),
+                quota: space.quota_max_bytes.map(Bytes),
+                full: space.flags.is_some_and(|flags| flags.full),
+            }),
+            Err(error) if error.class() == rbdutils::errno::ErrorClass::PermissionDenied => {
+                Ok(RbdPoolSpace::default())
+            }
+            Err(error) => Err(error.into()),
+        })
+        .await
+    }
+}

@@ -1,0 +1,130 @@
+//! The little of qcow2 that the agent reads itself: the names of internal snapshots. Pure reading, nothing is locked.
+//!
+//! A running QEMU may write meanwhile; every number is bounded before it is used.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+const MAGIC: &[u8; 4] = b"QFI\xfb";
+/// Version 2 ends here; all that is needed lies before.
+const HEADER: usize = 72;
+const SNAPSHOT_HEADER: usize = 40;
+/// QEMU's own limits.
+const MOST_SNAPSHOTS: u32 = 65_536;
+const MOST_EXTRA_BYTES: u32 = 1024;
+
+/// Names of the internal snapshots; a snapshot without a name is told by its id.
+pub(super) fn snapshot_names(image: &mut (impl Read + Seek)) -> io::Result<Vec<String>> {
+    let mut header = [0; HEADER];
+    image.seek(SeekFrom::Start(0))?;
+    image.read_exact(&mut header).map_err(|_| broken("it is too short for a qcow2 image"))?;
+    if &header[..4] != MAGIC {
+        return Err(broken("it is no qcow2 image"));
+    }
+    let count = u32_at(&header, 60);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if count > MOST_SNAPSHOTS {
+        return Err(broken("its number of snapshots is beyond all bounds"));
+    }
+    image.seek(SeekFrom::Start(u64_at(&header, 64)))?;
+    (0..count).map(|_| next_name(image)).collect()
+}
+
+fn next_name(image: &mut (impl Read + Seek)) -> io::Result<String> {
+    let mut header = [0; SNAPSHOT_HEADER];
+    let cut = |_| broken("its table of snapshots is cut off");
+    image.read_exact(&mut header).map_err(cut)?;
+    let (id_size, name_size) = (u16_at(&header, 12), u16_at(&header, 14));
+    let extra = u32_at(&header, 36);
+    if extra > MOST_EXTRA_BYTES {
+        return Err(broken("its table of snapshots is damaged"));
+    }
+    let mut text = vec![0; extra as usize + usize::from(id_size) + usize::from(name_size)];
+    image.read_exact(&mut text).map_err(cut)?;
+    // Entries begin at multiples of eight.
+    let padding = (SNAPSHOT_HEADER + text.len()).next_multiple_of(8) - SNAPSHOT_HEADER - text.len();
+    image.seek_relative(padding as i64)?;
+    let (id, name) = text[extra as usize..].split_at(usize::from(id_size));
+    let shown = if name.is_empty() { id } else { name };
+    Ok(String::from_utf8_lossy(shown).into_owned())
+}
+
+fn broken(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(field(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(field(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(field(bytes, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(id: &str, name: &str, extra: u32) -> Vec<u8> {
+        let mut entry = vec![0; SNAPSHOT_HEADER];
+        entry[12..14].copy_from_slice(&(id.len() as u16).to_be_bytes());
+        entry[14..16].copy_from_slice(&(name.len() as u16).to_be_bytes());
+        entry[36..40].copy_from_slice(&extra.to_be_bytes());
+        entry.resize(SNAPSHOT_HEADER + extra as usize, 0xee);
+        entry.extend(id.bytes().chain(name.bytes()));
+        entry.resize(entry.len().next_multiple_of(8), 0);
+        entry
+    }
+
+    fn image(entries: &[Vec<u8>], count: u32) -> Cursor<Vec<u8>> {
+        let mut image = vec![0; 1024];
+        image[..4].copy_from_slice(MAGIC);
+        image[60..64].copy_from_slice(&count.to_be_bytes());
+        image[64..72].copy_from_slice(&1024_u64.to_be_bytes());
+        image.extend(entries.concat());
+        Cursor::new(image)
+    }
+
+    #[test]
+    fn snapshots_are_read_by_name() {
+        let entries = [entry("1", "before-upgrade", 16), entry("2", "", 24), entry("33", "ü", 0)];
+        let names = snapshot_names(&mut image(&entries, 3)).ok();
+        assert_eq!(names, Some(vec!["before-upgrade".into(), "2".into(), "ü".into()]));
+        assert_eq!(snapshot_names(&mut image(&[], 0)).ok(), Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_absurd_is_an_error() {
+        assert!(snapshot_names(&mut Cursor::new(b"QFI\xfb".to_vec())).is_err());
+        assert!(snapshot_names(&mut Cursor::new(vec![0; 100])).is_err());
+        assert!(snapshot_names(&mut image(&[entry("1", "a", 0)], 2)).is_err());
+        assert!(snapshot_names(&mut image(&[entry("1", "a", 0)], u32::MAX)).is_err());
+        let mut huge = entry("1", "a", 0);
+        huge[36..40].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(snapshot_names(&mut image(&[huge], 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_content_makes_it_panic(count: u32, offset: u64, rest in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = image(&[rest], count).into_inner();
+            bytes[64..72].copy_from_slice(&offset.to_be_bytes());
+            let _ = snapshot_names(&mut Cursor::new(bytes));
+        }
+    }
+}
