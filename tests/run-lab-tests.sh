@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs the tests that need the lab, one after the other, and takes the lab down again if it was down before.
+#   run-lab-tests.sh [FILTER]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+up_before=
+if tests/lab/lab-status.sh >/dev/null 2>&1; then up_before=yes; fi
+tests/lab/lab-up.sh
+finish() {
+  local status=$?
+  if [[ -z $up_before ]]; then tests/lab/lab-down.sh; fi
+  exit "$status"
+}
+trap finish EXIT
+tests/lab/guest.sh
+# shellcheck source=/dev/null
+source tests/lab/env.sh
+set -a
+# shellcheck source=/dev/null
+source "$LAB/env"
+set +a
+export VOLFERRY_LAB=1
+export VOLFERRY_LAB_CEPH_KEY_FILE=$VOLFERRY_LAB_KEY_FILE VOLFERRY_LAB_CEPH_USER=$VOLFERRY_LAB_RBD_USER
+export VOLFERRY_LAB_CEPH_POOL=$VOLFERRY_LAB_RBD_POOL_A
+cargo test --release --locked -p rbdutils --all-features --test native -- --test-threads=1 --nocapture
+cargo test --release --locked -p volferry-tests --features lab --test 'lab_*' -- --test-threads=1 --nocapture "$@"

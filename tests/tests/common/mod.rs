@@ -1,0 +1,132 @@
+//! What the lab tests share: a guest of one's own, a move that must succeed, and the proof afterwards.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use serde_json::Value;
+use volferry_tests::agent::{Agent, Answer};
+use volferry_tests::guest::Disk;
+use volferry_tests::lab::{Base, Guest, Lab, LabError, Place, Spec, Volume};
+
+pub type Outcome = Result<(), LabError>;
+
+/// The lab, which these tests cannot do without.
+pub fn lab() -> Lab {
+    let lab = Lab::from_env().expect("the lab is up: `make test-lab` brings it up");
+    lab.build_images().expect("the guest's images can be built");
+    lab
+}
+
+/// A guest whose two disks start as qcow2 files of the pool `nfs`.
+pub fn guest_on_files(lab: &Lab, name: &str, persistent: bool) -> Result<Guest, LabError> {
+    let nfs = lab.pool("nfs")?.to_owned();
+    let root = lab.create(Base::Root, &Volume::qcow2(nfs.join(format!("{name}-root.qcow2"))))?;
+    let data = lab.create(Base::Data, &Volume::qcow2(nfs.join(format!("{name}-data.qcow2"))))?;
+    guest_on(lab, name, root, data, persistent)
+}
+
+/// A guest on these volumes.
+pub fn guest_on(
+    lab: &Lab,
+    name: &str,
+    root: Volume,
+    data: Volume,
+    persistent: bool,
+) -> Result<Guest, LabError> {
+    let spec = Spec::new(name, root, data);
+    Guest::create(lab, if persistent { spec } else { spec.transient() })
+}
+
+/// The volume a pool of the lab's configuration gives a moved disk.
+pub fn expected(lab: &Lab, pool: &str, stem: &str) -> Result<Volume, LabError> {
+    Ok(match pool {
+        "ceph-a" => Volume::rbd("vf-a", stem),
+        "ceph-b" => Volume::rbd("vf-b", stem),
+        folder => Volume::qcow2(lab.pool(folder)?.join(format!("{stem}.qcow2"))),
+    })
+}
+
+/// Names of everything in the lab's pools that belongs to `stem`.
+pub fn volumes_of(lab: &Lab, stem: &str) -> Result<Vec<String>, LabError> {
+    let mut found = Vec::new();
+    for pool in ["vf-a", "vf-b"] {
+        let names = lab.rbd(&["ls", pool])?;
+        found.extend(
+            names.lines().filter(|name| name.contains(stem)).map(|n| format!("{pool}/{n}")),
+        );
+    }
+    for pool in ["nfs", "smp", "local", "small"] {
+        let Ok(folder) = lab.pool(pool) else { continue };
+        let entries = std::fs::read_dir(folder).expect("the lab's folders can be read");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        found.extend(
+            names
+                .map(|name| name.to_string_lossy().into_owned())
+                .filter(|name| name.contains(stem) || name.starts_with(".volferry-"))
+                .map(|name| format!("{pool}/{name}")),
+        );
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Moves a disk and holds the answer against what a move promises.
+pub fn move_disk(
+    lab: &Lab,
+    agent: &Agent,
+    guest: &mut Guest,
+    disk: Disk,
+    to: &str,
+) -> Result<Answer, LabError> {
+    let before = guest.volume(disk)?;
+    let stem = stem_of(&before);
+    let answer = agent.migrate(guest.name(), &disk.to_string(), to, &[])?;
+    assert_moved(&answer);
+    let operation = answer.operation();
+    let now = expected(lab, to, &stem)?;
+    assert_eq!(guest.volume(disk)?.spec(), now.spec(), "libvirt names the destination");
+    assert_eq!(operation["result"]["source"]["fate"], "removed", "{operation:#}");
+    assert!(!lab.exists(&before)?, "the source {} is gone", before.spec());
+    assert_eq!(operation["place"], "destination");
+    assert_eq!(operation["warnings"], Value::Array(vec![]), "{operation:#}");
+    guest.set_volume(disk, now);
+    Ok(answer)
+}
+
+/// The answer of a move that succeeded.
+pub fn assert_moved(answer: &Answer) {
+    assert_eq!(answer.code, 0, "{} {:#}", answer.stderr, answer.last());
+    assert_eq!(answer.operation()["state"], "succeeded", "{:#}", answer.last());
+}
+
+/// The name of a volume without its image suffix.
+pub fn stem_of(volume: &Volume) -> String {
+    let name = match &volume.place {
+        Place::File(path) => path.file_name().expect("a file name").to_string_lossy().into_owned(),
+        Place::Rbd { image, .. } => image.clone(),
+    };
+    name.trim_end_matches(".qcow2").to_owned()
+}
+
+/// Stops the guest, proves that every acknowledged write is where its disks now are, and starts it from there.
+pub fn stop_prove_start(guest: &mut Guest, seed: u64) -> Outcome {
+    guest.wait_for_acks(100)?;
+    guest.destroy()?;
+    prove(guest)?;
+    guest.start(seed)?;
+    guest.wait_for_acks(100)?;
+    Ok(())
+}
+
+/// Every acknowledged write of the stopped guest is on its disks, and nothing else changed.
+pub fn prove(guest: &mut Guest) -> Outcome {
+    let report = guest.verify()?;
+    println!(
+        "{}: {} acknowledged writes, {} sectors checked, {} missing, {} unexpected",
+        guest.name(),
+        report.acknowledged,
+        report.checked,
+        report.missing,
+        report.unexpected
+    );
+    assert!(report.is_good() && report.acknowledged > 0, "{report:#?}");
+    Ok(())
+}
