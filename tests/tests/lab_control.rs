@@ -11,7 +11,7 @@ use volferry_tests::lab::{Guest, Lab};
 const SLOW: [&str; 2] = ["--bandwidth", "4MiB/s"];
 
 fn begin(name: &str, seed: u64) -> Result<(Lab, Agent, Guest), volferry_tests::lab::LabError> {
-    let lab = lab();
+    let lab = lab(name);
     let agent = Agent::start(&lab, name)?;
     let mut guest = guest_on_files(&lab, name, true)?;
     guest.start(seed)?;

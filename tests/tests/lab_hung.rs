@@ -81,7 +81,7 @@ fn within_bound(
 
 #[test]
 fn ten_silent_qemus_keep_nobody_waiting() -> Outcome {
-    let lab = lab();
+    let lab = lab("hung");
     let agent = Agent::start(&lab, "hung")?;
     let mut guest: Guest = guest_on_files(&lab, "hung", true)?;
     guest.start(600)?;

@@ -30,10 +30,10 @@ fn three_legs(lab: &Lab, name: &str, persistent: bool, seed: u64) -> Outcome {
 
 #[test]
 fn a_persistent_guest_moves_through_all_three_pairs() -> Outcome {
-    three_legs(&lab(), "persistent", true, 100)
+    three_legs(&lab("persistent"), "persistent", true, 100)
 }
 
 #[test]
 fn a_transient_guest_moves_through_all_three_pairs() -> Outcome {
-    three_legs(&lab(), "transient", false, 200)
+    three_legs(&lab("transient"), "transient", false, 200)
 }

@@ -10,7 +10,7 @@ use volferry_tests::agent::Agent;
 use volferry_tests::guest::Disk;
 
 fn both_file_routes(daemon: &str, mode: &str, seed: u64) -> Outcome {
-    let lab = lab().with_libvirtd(daemon, mode)?;
+    let lab = lab(daemon).with_libvirtd(daemon, mode)?;
     let agent = Agent::start(&lab, daemon)?;
     let mut guest = guest_on_files(&lab, daemon, true)?;
     guest.start(seed)?;
