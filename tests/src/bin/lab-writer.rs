@@ -157,6 +157,7 @@ fn write_for_ever(console: &Console, settings: &Settings, disk: Disk) -> io::Res
             .map_err(|e| io::Error::other(format!("{disk} operation {n} {op:?}: {e}")))?;
         console.say(&format!("ACK {disk} {n} {}", console.begun.elapsed().as_millis()))?;
         if let Some(due) = ((n + 1) * 1_000_000).checked_div(settings.rate) {
+            #[allow(clippy::disallowed_methods, reason = "the pace of the guest's own workload")]
             std::thread::sleep(Duration::from_micros(due).saturating_sub(begun.elapsed()));
         }
     }

@@ -38,6 +38,10 @@ pub(crate) fn wait_for<T>(
         if Instant::now() >= end {
             return Err(LabError::Timeout { seconds, what: what.to_owned() });
         }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "no event exists: a condition outside is polled, with a bound"
+        )]
         std::thread::sleep(Duration::from_millis(20));
     }
 }
