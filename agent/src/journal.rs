@@ -4,6 +4,8 @@
 //! decides anything: folding the records back into an operation is `engine::recovery`'s work. No secret is ever
 //! written.
 
+#[cfg(feature = "testing")]
+pub mod hook;
 pub mod record;
 mod store;
 
@@ -77,6 +79,8 @@ pub struct StoredOperation {
 pub struct Journal {
     path: Arc<PathBuf>,
     connection: Arc<Mutex<Connection>>,
+    #[cfg(feature = "testing")]
+    hook: hook::Slot,
 }
 
 impl Journal {
@@ -85,7 +89,12 @@ impl Journal {
     /// Errors: unreadable, damaged, or written by a newer version; the file is then left as it is.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         let connection = store::open(path)?;
-        Ok(Self { path: Arc::new(path.to_owned()), connection: Arc::new(Mutex::new(connection)) })
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            connection: Arc::new(Mutex::new(connection)),
+            #[cfg(feature = "testing")]
+            hook: hook::Slot::default(),
+        })
     }
 
     async fn run<T: Send + 'static>(
@@ -102,10 +111,26 @@ impl Journal {
         .map_err(|_| JournalError::WriterGone)?
     }
 
+    /// One write, between two points at which a test can kill the agent.
+    async fn write(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&mut Connection, &Path) -> Result<(), JournalError> + Send + 'static,
+    ) -> Result<(), JournalError> {
+        #[cfg(feature = "testing")]
+        self.hook.reach(&format!("before {name}")).await;
+        let written = self.run(work).await;
+        #[cfg(feature = "testing")]
+        self.hook.reach(&format!("after {name}")).await;
+        #[cfg(not(feature = "testing"))]
+        let _ = name;
+        written
+    }
+
     /// Writes a new operation down. Durable when it returns.
     pub async fn create(&self, plan: &Plan, view: &OperationView) -> Result<(), JournalError> {
         let row = store::Row::new(plan, view)?;
-        self.run(move |connection, path| store::insert(connection, path, &row)).await
+        self.write("create", move |connection, path| store::insert(connection, path, &row)).await
     }
 
     /// Appends records and the view they lead to, in one transaction. Durable when it returns.
@@ -118,7 +143,10 @@ impl Journal {
         let rows = store::encode(records)?;
         let id = operation.to_string();
         let view = store::ViewColumns::new(view)?;
-        self.run(move |connection, path| store::append(connection, path, &id, &rows, &view)).await
+        self.write("append", move |connection, path| {
+            store::append(connection, path, &id, &rows, &view)
+        })
+        .await
     }
 
     /// Every unfinished operation, oldest first.

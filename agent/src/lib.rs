@@ -11,6 +11,8 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod facts;
+#[cfg(feature = "testing")]
+pub mod fake;
 pub mod host;
 pub mod journal;
 pub mod libvirt;

@@ -1,0 +1,165 @@
+//! Domains, what QEMU has open, and what happens when it starts and stops.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use volferry_xml::DomainXml;
+
+use super::job::Job;
+use super::state::State;
+use super::{World, xml};
+use crate::ports::{DomainState, EventKind, Snapshots};
+use crate::spec::{DomainUuid, Identity, VolumeLocation};
+
+/// One domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: DomainState,
+    /// Whether it has a stored definition.
+    pub persistent: bool,
+    /// The XML of the running domain; of a stopped one, as it was last.
+    pub live_xml: String,
+    /// The stored definition.
+    pub inactive_xml: Option<String>,
+    /// Snapshots and checkpoints.
+    pub snapshots: Snapshots,
+    /// The process, while it runs.
+    pub qemu: Option<Qemu>,
+}
+
+/// A running QEMU.
+#[derive(Debug, Default)]
+pub struct Qemu {
+    /// Its disks by target.
+    pub disks: BTreeMap<String, QemuDisk>,
+}
+
+/// A disk as QEMU has it.
+#[derive(Debug)]
+pub struct QemuDisk {
+    /// The device's alias.
+    pub alias: String,
+    /// What it has open.
+    pub node: Node,
+    /// What the guest sees.
+    pub capacity: u64,
+    /// How fast things go.
+    pub pace: Pace,
+    /// The block job.
+    pub job: Option<Job>,
+}
+
+/// An open image. The name is the one it was opened by, whatever it is called now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Where it was opened.
+    pub volume: VolumeLocation,
+    /// What was opened.
+    pub identity: Identity,
+    /// The format's driver.
+    pub format: String,
+}
+
+/// How fast a disk is copied and written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Bytes per second a copy moves without a limit.
+    pub copy: u64,
+    /// Bytes per second the guest dirties.
+    pub dirty: u64,
+    /// How long a copy clears the destination first.
+    pub zeroing: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { copy: 256 << 20, dirty: 0, zeroing: Duration::ZERO }
+    }
+}
+
+impl Domain {
+    /// Whether QEMU has the image open, as a disk or as the target of a copy.
+    pub fn opens(&self, identity: &Identity) -> bool {
+        self.qemu.iter().flat_map(|qemu| qemu.disks.values()).any(|disk| {
+            disk.node.identity == *identity
+                || disk.job.as_ref().is_some_and(|job| job.destination.identity == *identity)
+        })
+    }
+
+    /// A running domain's disk.
+    pub fn disk(&self, target: &str) -> Option<&QemuDisk> {
+        self.qemu.as_ref()?.disks.get(target)
+    }
+
+    /// The same, to change it.
+    pub fn disk_mut(&mut self, target: &str) -> Option<&mut QemuDisk> {
+        self.qemu.as_mut()?.disks.get_mut(target)
+    }
+}
+
+impl State {
+    /// Starts QEMU on whatever the text names.
+    pub fn start(&mut self, uuid: &DomainUuid, text: &str) {
+        let mut qemu = Qemu::default();
+        let Ok(parsed) = DomainXml::parse(text) else { return };
+        for disk in parsed.disks() {
+            let user = disk.auth().and_then(|auth| auth.username.as_deref());
+            let Some(volume) = xml::volume(self, &disk.source, user) else { continue };
+            let Some(found) = self.volume(&volume) else { continue };
+            let format = disk.driver.format.clone().unwrap_or_else(|| "raw".to_owned());
+            let open = QemuDisk {
+                alias: disk.alias.clone().unwrap_or_else(|| disk.target.clone()),
+                node: Node { volume, identity: found.identity, format },
+                capacity: found.size,
+                pace: Pace::default(),
+                job: None,
+            };
+            qemu.disks.insert(disk.target.clone(), open);
+        }
+        if let Some(domain) = self.domains.get_mut(uuid) {
+            domain.live_xml = text.to_owned();
+            domain.state = DomainState::Running;
+            domain.qemu = Some(qemu);
+        }
+    }
+
+    /// QEMU ends, and every job with it. A domain without a stored definition is gone.
+    pub fn stop(&mut self, uuid: &DomainUuid, state: DomainState, reason: &'static str) {
+        let Some(domain) = self.domains.get_mut(uuid) else { return };
+        if domain.qemu.take().is_none() {
+            return;
+        }
+        domain.state = state;
+        match &domain.inactive_xml {
+            Some(stored) => domain.live_xml = stored.clone(),
+            None => drop(self.domains.remove(uuid)),
+        }
+        self.report(uuid, None, EventKind::DomainStopped { reason });
+    }
+}
+
+impl World {
+    /// Kills the domain's QEMU.
+    pub fn kill_qemu(&self, uuid: &DomainUuid) {
+        self.with(|state| state.stop(uuid, DomainState::ShutOff, "crashed"));
+    }
+
+    /// The guest shuts down.
+    pub fn shut_down(&self, uuid: &DomainUuid) {
+        self.with(|state| state.stop(uuid, DomainState::ShutOff, "shutdown"));
+    }
+
+    /// Changes the pace of a disk from now on.
+    pub fn pace(&self, uuid: &DomainUuid, target: &str, pace: Pace) {
+        self.with(|state| {
+            state.advance_jobs();
+            let disk = state.domains.get_mut(uuid).and_then(|domain| domain.disk_mut(target));
+            if let Some(disk) = disk {
+                disk.pace = pace;
+            }
+        });
+    }
+}

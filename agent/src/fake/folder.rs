@@ -1,0 +1,109 @@
+//! Folders and files.
+
+use std::path::Path;
+
+use super::state::State;
+use crate::ports::{ErrorClass, FileOwner, PortError};
+use crate::spec::{Identity, VolumeFormat};
+
+/// A folder on a file system of its own.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    /// The file system's device number.
+    pub device: u64,
+    /// Bytes that can still be written.
+    pub available: u64,
+    /// Its size.
+    pub total: u64,
+    /// Whether it is the root of a mount.
+    pub is_mount_point: bool,
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its inode.
+    pub inode: u64,
+    /// The format of its content.
+    pub format: VolumeFormat,
+    /// What a guest sees.
+    pub size: u64,
+    /// What it occupies.
+    pub allocated: u64,
+    /// Its owner.
+    pub owner: FileOwner,
+    /// Internal snapshots.
+    pub snapshots: Vec<String>,
+}
+
+/// The owner of files nobody gave away.
+pub const ROOT: FileOwner = FileOwner { uid: 0, gid: 0, mode: 0o600 };
+
+impl State {
+    /// Device and inode of the file of that name.
+    pub fn file_identity(&self, path: &Path) -> Option<Identity> {
+        let inode = self.files.get(path)?.inode;
+        let device = self.folders.get(path.parent()?).map_or(0, |folder| folder.device);
+        Some(Identity::File { device, inode })
+    }
+
+    pub(super) fn folder_of(&self, path: &Path, what: &str) -> Result<&Folder, PortError> {
+        let folder = path.parent().and_then(|parent| self.folders.get(parent));
+        folder.ok_or_else(|| missing(what.to_owned()))
+    }
+
+    pub(super) fn create_file(
+        &mut self,
+        path: &Path,
+        format: VolumeFormat,
+        size: u64,
+        owner: Option<FileOwner>,
+    ) -> Result<Identity, PortError> {
+        let what = format!("create {}", path.display());
+        let device = self.folder_of(path, &what)?.device;
+        if self.files.contains_key(path) {
+            return Err(exists(what));
+        }
+        let inode = self.number();
+        let owner = owner.unwrap_or(ROOT);
+        let file = File { inode, format, size, allocated: 0, owner, snapshots: vec![] };
+        self.files.insert(path.to_owned(), file);
+        Ok(Identity::File { device, inode })
+    }
+
+    pub(super) fn rename_file(&mut self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let what = format!("rename {} to {}", from.display(), to.display());
+        self.folder_of(to, &what)?;
+        if self.files.contains_key(to) {
+            return Err(exists(what));
+        }
+        let Some(file) = self.files.remove(from) else { return Err(missing(what)) };
+        self.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    pub(super) fn remove_file(&mut self, path: &Path, meant: &Identity) -> Result<(), PortError> {
+        let what = format!("remove {}", path.display());
+        match self.file_identity(path) {
+            None => return Err(missing(what)),
+            Some(found) if found != *meant => {
+                let text = format!("it has {found} and not {meant}");
+                return Err(PortError::new(ErrorClass::Replaced, what, text));
+            }
+            Some(_) => {}
+        }
+        let freed = self.files.remove(path).map_or(0, |file| file.allocated);
+        if let Some(folder) = path.parent().and_then(|parent| self.folders.get_mut(parent)) {
+            folder.available += freed;
+        }
+        Ok(())
+    }
+}
+
+fn exists(what: String) -> PortError {
+    PortError::new(ErrorClass::Exists, what, "File exists")
+}
+
+fn missing(what: String) -> PortError {
+    PortError::new(ErrorClass::NotFound, what, "No such file or directory")
+}

@@ -1,0 +1,22 @@
+//! The ports of this world: each method is one call through the gate that counts, fails and kills.
+
+mod files;
+mod host;
+mod images;
+mod jobs;
+
+use std::sync::Arc;
+
+use super::World;
+use crate::ports::Ports;
+
+pub(super) fn of(world: &World) -> Ports {
+    Ports {
+        domains: Arc::new(world.clone()),
+        jobs: Arc::new(world.clone()),
+        events: Arc::new(world.clone()),
+        images: Arc::new(world.clone()),
+        files: Arc::new(world.clone()),
+        clock: Arc::new(host::WallClock::default()),
+    }
+}

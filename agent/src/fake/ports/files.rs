@@ -1,0 +1,72 @@
+//! Files and folders.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+
+use crate::fake::World;
+use crate::fake::faults::Method;
+use crate::ports::{ErrorClass, FileObservation, FileOwner, Files, FolderObservation, PortError};
+use crate::spec::{Bytes, Identity, VolumeFormat};
+
+#[async_trait]
+impl Files for World {
+    async fn identity(&self, path: &Path) -> Result<Option<Identity>, PortError> {
+        let what = format!("look at {}", path.display());
+        self.call(Method::FileIdentity, what, |state| Ok(state.file_identity(path))).await
+    }
+
+    async fn observe(
+        &self,
+        path: &Path,
+        _format: VolumeFormat,
+    ) -> Result<Option<FileObservation>, PortError> {
+        let what = format!("look at {}", path.display());
+        self.call(Method::ObserveFile, what, |state| {
+            let Some(identity) = state.file_identity(path) else { return Ok(None) };
+            Ok(state.files.get(path).map(|file| FileObservation {
+                identity,
+                length: Bytes(file.allocated),
+                allocated: Bytes(file.allocated),
+                owner: file.owner,
+                internal_snapshots: file.snapshots.clone(),
+            }))
+        })
+        .await
+    }
+
+    async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError> {
+        let what = format!("look at folder {}", path.display());
+        self.call(Method::ObserveFolder, what.clone(), |state| match state.folders.get(path) {
+            Some(folder) => Ok(FolderObservation {
+                available: Bytes(folder.available),
+                total: Bytes(folder.total),
+                is_mount_point: folder.is_mount_point,
+            }),
+            None => Err(PortError::new(ErrorClass::NotFound, what, "No such file or directory")),
+        })
+        .await
+    }
+
+    async fn create(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+        size: Bytes,
+        owner: Option<FileOwner>,
+    ) -> Result<Identity, PortError> {
+        let what = format!("create {}", path.display());
+        self.call(Method::CreateFile, what, |state| state.create_file(path, format, size.0, owner))
+            .await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let what = format!("rename {} to {}", from.display(), to.display());
+        self.call(Method::RenameFile, what, |state| state.rename_file(from, to)).await
+    }
+
+    async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
+        let what = format!("remove {}", path.display());
+        self.call(Method::RemoveFile, what, |state| state.remove_file(path, identity)).await
+    }
+}

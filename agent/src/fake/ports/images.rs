@@ -1,0 +1,98 @@
+//! RBD images.
+
+use async_trait::async_trait;
+
+use crate::fake::World;
+use crate::fake::faults::Method;
+use crate::ports::{ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
+use crate::spec::{Bytes, RbdPoolAddress};
+
+#[async_trait]
+impl Images for World {
+    async fn prepare(&self, pool: &RbdPoolAddress) -> Result<(), PortError> {
+        let what = format!("connect to pool {}", pool.pool);
+        self.call(Method::PrepareRbd, what, |state| state.pool(pool).map(|_| ())).await
+    }
+
+    async fn image_id(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<String>, PortError> {
+        let what = format!("look up image {}", pool.image_path(image));
+        self.call(Method::ImageId, what, |state| {
+            Ok(state.pool(pool)?.images.get(image).map(|image| image.id.clone()))
+        })
+        .await
+    }
+
+    async fn observe(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<Option<ImageObservation>, PortError> {
+        let what = format!("look at image {}", pool.image_path(image));
+        self.call(Method::ObserveImage, what, |state| {
+            Ok(state.pool(pool)?.images.get(image).map(|image| ImageObservation {
+                image_id: image.id.clone(),
+                size: Bytes(image.size),
+                snapshots: image.snapshots.clone(),
+                children: image.children.clone(),
+                watchers: state.watchers(image),
+            }))
+        })
+        .await
+    }
+
+    async fn create(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+    ) -> Result<String, PortError> {
+        let what = format!("create image {}", pool.image_path(image));
+        self.call(Method::CreateImage, what, |state| state.create_image(pool, image, size.0)).await
+    }
+
+    async fn rename(&self, pool: &RbdPoolAddress, from: &str, to: &str) -> Result<(), PortError> {
+        let what = format!("rename image {} to {to}", pool.image_path(from));
+        self.call(Method::RenameImage, what, |state| state.rename_image(pool, from, to)).await
+    }
+
+    async fn remove(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("remove image {}", pool.image_path(image));
+        self.call(Method::RemoveImage, what, |state| state.remove_image(pool, image, image_id))
+            .await
+    }
+
+    async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError> {
+        let what = format!("count image {}", pool.image_path(image));
+        self.call(Method::AllocatedImage, what.clone(), |state| {
+            match state.pool(pool)?.images.get(image) {
+                Some(image) => Ok(Bytes(image.allocated)),
+                None => {
+                    Err(PortError::new(ErrorClass::NotFound, what, "No such file or directory"))
+                }
+            }
+        })
+        .await
+    }
+
+    async fn space(&self, pool: &RbdPoolAddress) -> Result<RbdPoolSpace, PortError> {
+        let what = format!("ask for the space of pool {}", pool.pool);
+        self.call(Method::RbdSpace, what, |state| {
+            let pool = state.pool(pool)?;
+            Ok(RbdPoolSpace {
+                available: Some(Bytes(pool.available)),
+                quota: pool.quota.map(Bytes),
+                full: pool.full,
+            })
+        })
+        .await
+    }
+}

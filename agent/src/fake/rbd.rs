@@ -1,0 +1,179 @@
+//! Ceph clusters: pools, images, and the rules of renaming and removing them.
+
+use std::collections::BTreeMap;
+
+use rbdutils::monitors::MonitorList;
+
+use super::state::State;
+use crate::ports::{ErrorClass, PortError};
+use crate::spec::{Identity, RbdPoolAddress};
+
+/// One cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its monitors.
+    pub monitors: MonitorList,
+    /// Whether they answer.
+    pub reachable: bool,
+    /// Whether they accept the agent's key.
+    pub key_accepted: bool,
+    /// Its pools; one with a namespace is `pool/namespace`.
+    pub pools: BTreeMap<String, CephPool>,
+}
+
+/// One pool.
+#[derive(Debug, Clone, Default)]
+pub struct CephPool {
+    /// Images by name.
+    pub images: BTreeMap<String, Image>,
+    /// Bytes that can still be written.
+    pub available: u64,
+    /// The quota.
+    pub quota: Option<u64>,
+    /// Writes wait until there is room.
+    pub full: bool,
+}
+
+/// One image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    /// Its id.
+    pub id: String,
+    /// Virtual size.
+    pub size: u64,
+    /// What it occupies.
+    pub allocated: u64,
+    /// Names of snapshots.
+    pub snapshots: Vec<String>,
+    /// Clones, `pool/image`.
+    pub children: Vec<String>,
+    /// Watchers besides the guests of this host.
+    pub watchers: Vec<String>,
+}
+
+fn key(address: &RbdPoolAddress) -> String {
+    match &address.namespace {
+        Some(namespace) => format!("{}/{namespace}", address.pool),
+        None => address.pool.clone(),
+    }
+}
+
+impl State {
+    fn cluster_index(&self, monitors: &str) -> Option<usize> {
+        let monitors = MonitorList::parse(monitors, 0).ok()?;
+        self.clusters.iter().position(|cluster| cluster.monitors.shares_a_monitor_with(&monitors))
+    }
+
+    fn checked(&self, address: &RbdPoolAddress) -> Result<usize, PortError> {
+        let error = |class, text| {
+            Err(PortError::new(class, format!("reach Ceph pool {}", key(address)), text))
+        };
+        let Some(index) = self.cluster_index(&address.monitors) else {
+            return error(ErrorClass::Unavailable, "Connection timed out");
+        };
+        let cluster = &self.clusters[index];
+        if !cluster.reachable {
+            error(ErrorClass::Unavailable, "Connection timed out")
+        } else if !cluster.key_accepted {
+            error(ErrorClass::PermissionDenied, "Permission denied")
+        } else if !cluster.pools.contains_key(&key(address)) {
+            error(ErrorClass::NotFound, "No such pool")
+        } else {
+            Ok(index)
+        }
+    }
+
+    /// A pool, by its address.
+    ///
+    /// Errors: as a real cluster has them: no answer from the monitors, the key, the pool.
+    pub fn pool(&self, address: &RbdPoolAddress) -> Result<&CephPool, PortError> {
+        let index = self.checked(address)?;
+        Ok(&self.clusters[index].pools[&key(address)])
+    }
+
+    /// The same, to change it.
+    ///
+    /// Errors: the same.
+    pub fn pool_mut(&mut self, address: &RbdPoolAddress) -> Result<&mut CephPool, PortError> {
+        let index = self.checked(address)?;
+        let missing = || PortError::new(ErrorClass::NotFound, "reach a Ceph pool", "No such pool");
+        self.clusters[index].pools.get_mut(&key(address)).ok_or_else(missing)
+    }
+
+    /// Watchers of an image, the guests of this host among them.
+    pub fn watchers(&self, image: &Image) -> Vec<String> {
+        let id = Identity::Rbd { image_id: image.id.clone() };
+        let guests = self.domains.values().filter(|domain| domain.opens(&id));
+        let guests = guests.map(|domain| format!("192.0.2.1:0/{}", domain.name));
+        image.watchers.iter().cloned().chain(guests).collect()
+    }
+
+    pub(super) fn create_image(
+        &mut self,
+        address: &RbdPoolAddress,
+        name: &str,
+        size: u64,
+    ) -> Result<String, PortError> {
+        let id = format!("{:012x}", 0xabc000 + self.number());
+        let pool = self.pool_mut(address)?;
+        if pool.images.contains_key(name) {
+            return Err(exists(format!("create image {}", address.image_path(name))));
+        }
+        let image = Image { id: id.clone(), size, ..Image::default() };
+        pool.images.insert(name.to_owned(), image);
+        Ok(id)
+    }
+
+    pub(super) fn rename_image(
+        &mut self,
+        address: &RbdPoolAddress,
+        from: &str,
+        to: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("rename image {} to {to}", address.image_path(from));
+        let pool = self.pool_mut(address)?;
+        if pool.images.contains_key(to) {
+            return Err(exists(what));
+        }
+        let Some(image) = pool.images.remove(from) else { return Err(missing(what)) };
+        pool.images.insert(to.to_owned(), image);
+        Ok(())
+    }
+
+    pub(super) fn remove_image(
+        &mut self,
+        address: &RbdPoolAddress,
+        name: &str,
+        id: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("remove image {}", address.image_path(name));
+        let Some(image) = self.pool(address)?.images.get(name) else { return Err(missing(what)) };
+        if image.id != id {
+            let text = format!("its id is {} and not {id}", image.id);
+            return Err(PortError::new(ErrorClass::Replaced, what, text));
+        }
+        let watchers = self.watchers(image);
+        let holders = [
+            ("watchers", &watchers),
+            ("snapshots", &image.snapshots),
+            ("children", &image.children),
+        ];
+        if let Some((kind, names)) = holders.iter().find(|(_, names)| !names.is_empty()) {
+            let text = format!("it has {kind}: {}", names.join(", "));
+            return Err(PortError::new(ErrorClass::Busy, what, text));
+        }
+        let allocated = image.allocated;
+        let pool = self.pool_mut(address)?;
+        pool.images.remove(name);
+        pool.available += allocated;
+        Ok(())
+    }
+}
+
+fn exists(what: String) -> PortError {
+    PortError::new(ErrorClass::Exists, what, "File exists")
+}
+
+fn missing(what: String) -> PortError {
+    PortError::new(ErrorClass::NotFound, what, "No such file or directory")
+}

@@ -1,0 +1,243 @@
+//! A small host to start from: two Ceph clusters, two folders, and guests with one disk each.
+
+use std::path::PathBuf;
+
+use rbdutils::monitors::MonitorList;
+
+use super::World;
+use super::domain::Domain;
+use super::folder::{File, Folder};
+use super::rbd::{CephPool, Cluster, Image};
+use super::state::State;
+use crate::facts::HostFacts;
+use crate::ports::{DomainState, FileOwner, Snapshots};
+use crate::spec::{
+    DiskReference, DomainReference, DomainUuid, FilePool, FilePoolKind, MigrateSpec, OperationId,
+    Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, VolumeFormat, VolumeLocation,
+};
+
+/// What every disk of a guest holds.
+pub const DISK_SIZE: u64 = 1 << 30;
+/// What of it is written.
+pub const DISK_ALLOCATED: u64 = 512 << 20;
+/// Room in every pool at first.
+pub const ROOM: u64 = 100 << 30;
+
+const SECRET: &str = "10000000-0000-4000-8000-0000000000aa";
+const FOLDERS: [(&str, &str, FilePoolKind); 2] = [
+    ("nfs-1", "/mnt/nfs-1", FilePoolKind::Nfs),
+    ("smp-1", "/srv/smp-1", FilePoolKind::SharedMountPoint),
+];
+const CEPH: [(&str, &str, &str); 2] =
+    [("ceph-hdd", "192.0.2.11:6789", "hdd"), ("ceph-ssd", "198.51.100.21:6789", "ssd")];
+
+/// A world with pools, and the configuration an agent has for it.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// The world.
+    pub world: World,
+    /// The configuration.
+    pub host: HostFacts,
+}
+
+/// Where a guest's disk lies at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// On pool `ceph-hdd`.
+    Rbd,
+    /// On pool `nfs-1`, as qcow2.
+    File,
+}
+
+/// A guest with the disk `vda`.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Its uuid.
+    pub uuid: DomainUuid,
+    /// Its name.
+    pub name: String,
+    /// Where its disk is at first.
+    pub volume: VolumeLocation,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scene {
+    /// Pools `ceph-hdd`, `ceph-ssd`, `nfs-1` and `smp-1`, all empty.
+    pub fn new() -> Self {
+        let world = World::new();
+        let mut pools = Vec::new();
+        for (name, monitors, pool) in CEPH {
+            let kind = PoolKind::Rbd(ceph(&world, monitors, pool));
+            pools.push(Pool { name: pool_name(name), kind });
+        }
+        for (index, (name, path, kind)) in FOLDERS.into_iter().enumerate() {
+            let path = PathBuf::from(path);
+            let device = 40 + index as u64;
+            let folder = Folder { device, available: ROOM, total: 2 * ROOM, is_mount_point: true };
+            world.with(|state| state.folders.insert(path.clone(), folder));
+            let kind = PoolKind::File(FilePool { kind, path, host: None });
+            pools.push(Pool { name: pool_name(name), kind });
+        }
+        world.with(|state| state.secrets.insert(SECRET.to_owned()));
+        Self { world, host: HostFacts { host_name: "host-a".to_owned(), pools } }
+    }
+
+    /// Where a volume of that name is in a pool.
+    ///
+    /// # Panics
+    /// When the scene has no such pool.
+    pub fn place(&self, pool: &str, volume: &str) -> VolumeLocation {
+        let found = self.host.pools.iter().find(|known| known.name.as_str() == pool);
+        match &found.expect("a pool of the scene").kind {
+            PoolKind::Rbd(rbd) => {
+                VolumeLocation::Rbd { address: rbd.address.clone(), image: volume.to_owned() }
+            }
+            PoolKind::File(folder) => VolumeLocation::File { path: folder.path.join(volume) },
+        }
+    }
+
+    /// A running guest whose disk `vda` is called `NAME-root` on RBD, `NAME-root.qcow2` in a folder.
+    pub fn guest(&self, name: &str, home: Home, persistent: bool) -> Guest {
+        let volume = match home {
+            Home::Rbd => self.place("ceph-hdd", &format!("{name}-root")),
+            Home::File => self.place("nfs-1", &format!("{name}-root.qcow2")),
+        };
+        self.world.with(|state| {
+            put(state, &volume, DISK_SIZE, DISK_ALLOCATED);
+            let number = state.number();
+            let uuid = format!("70000000-0000-4000-8000-{number:012x}");
+            let uuid = DomainUuid::new(uuid).expect("a uuid in its canonical form");
+            let stored = domain_xml(name, &uuid, &volume, None);
+            let domain = Domain {
+                name: name.to_owned(),
+                state: DomainState::ShutOff,
+                persistent,
+                live_xml: stored.clone(),
+                inactive_xml: persistent.then_some(stored),
+                snapshots: Snapshots::default(),
+                qemu: None,
+            };
+            state.domains.insert(uuid.clone(), domain);
+            let live = domain_xml(name, &uuid, &volume, Some(number));
+            state.start(&uuid, &live);
+            Guest { uuid, name: name.to_owned(), volume }
+        })
+    }
+}
+
+impl Guest {
+    /// The request to move its disk to `pool`, under a new operation id.
+    pub fn request(&self, pool: &str) -> MigrateSpec {
+        MigrateSpec {
+            operation: OperationId::random(),
+            domain: DomainReference::from(self.uuid.clone()),
+            disk: DiskReference::new("vda").expect("a plain target"),
+            to: pool_name(pool),
+            destination_volume: None,
+            bandwidth: None,
+            keep_source: false,
+            write_blocking: false,
+            manual_pivot: false,
+            deadline: None,
+        }
+    }
+}
+
+fn pool_name(name: &str) -> PoolName {
+    PoolName::new(name).expect("a plain name")
+}
+
+fn ceph(world: &World, monitors: &str, pool: &str) -> RbdPool {
+    let monitors =
+        MonitorList::parse(monitors, 6789).expect("monitors of the scene are well formed");
+    let empty = CephPool { available: ROOM, ..CephPool::default() };
+    let cluster = Cluster {
+        monitors: monitors.clone(),
+        reachable: true,
+        key_accepted: true,
+        pools: [(pool.to_owned(), empty)].into(),
+    };
+    world.with(|state| state.clusters.push(cluster));
+    let address = RbdPoolAddress {
+        monitors: monitors.to_ceph_conf(),
+        user: Some("volferry".to_owned()),
+        secret_uuid: Some(SECRET.to_owned()),
+        key_file: None,
+        pool: pool.to_owned(),
+        namespace: None,
+    };
+    RbdPool { monitors, address }
+}
+
+/// Puts a volume there, in place of whatever has the name.
+///
+/// # Panics
+/// When its pool does not exist.
+pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64) {
+    let number = state.number();
+    match place {
+        VolumeLocation::Rbd { address, image } => {
+            let id = format!("{:012x}", 0xdef000 + number);
+            let pool = state.pool_mut(address).expect("a pool of the scene");
+            pool.images.insert(image.clone(), Image { id, size, allocated, ..Image::default() });
+        }
+        VolumeLocation::File { path } => {
+            let raw = path.extension().is_none_or(|suffix| suffix != "qcow2");
+            let format = if raw { VolumeFormat::Raw } else { VolumeFormat::Qcow2 };
+            let owner = FileOwner { uid: 64055, gid: 108, mode: 0o600 };
+            let inode = number;
+            let file = File { inode, format, size, allocated, owner, snapshots: vec![] };
+            state.files.insert(path.clone(), file);
+        }
+    }
+}
+
+/// A domain with one disk; with an id it is the XML of a running one.
+fn domain_xml(name: &str, uuid: &DomainUuid, volume: &VolumeLocation, id: Option<u64>) -> String {
+    let (kind, format, source) = match volume {
+        VolumeLocation::File { path } => {
+            ("file", "qcow2", format!("<source file='{}'/>", path.display()))
+        }
+        VolumeLocation::Rbd { address, image } => {
+            let (host, port) = address.monitors.split_once(':').unwrap_or((&address.monitors, "0"));
+            let name = address.image_path(image);
+            let source = format!(
+                "<auth username='volferry'>\n        <secret type='ceph' uuid='{SECRET}'/>\n      </auth>\n      \
+                 <source protocol='rbd' name='{name}'>\n        <host name='{host}' port='{port}'/>\n      \
+                 </source>"
+            );
+            ("network", "raw", source)
+        }
+    };
+    let (id, alias) = match id {
+        Some(id) => (format!(" id='{id}'"), "\n      <alias name='virtio-disk0'/>"),
+        None => (String::new(), ""),
+    };
+    format!(
+        "<domain type='kvm'{id}>
+  <name>{name}</name>
+  <uuid>{uuid}</uuid>
+  <memory unit='MiB'>256</memory>
+  <os>
+    <type arch='x86_64' machine='pc'>hvm</type>
+  </os>
+  <devices>
+    <disk type='{kind}' device='disk'>
+      <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
+      {source}
+      <target dev='vda' bus='virtio'/>{alias}
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x06' function='0x0'/>
+    </disk>
+  </devices>
+  <seclabel type='dynamic' model='dac' relabel='yes'>
+    <label>+64055:+108</label>
+  </seclabel>
+</domain>
+"
+    )
+}

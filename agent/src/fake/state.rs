@@ -1,0 +1,155 @@
+//! Everything there is in the world, as one struct.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::domain::Domain;
+use super::folder::{File, Folder};
+use super::rbd::Cluster;
+use crate::ports::{DomainEvent, ErrorClass, EventKind, PortError};
+use crate::spec::{DiskTarget, DomainUuid, Identity, VolumeLocation};
+
+/// The world's content. Tests may change any of it behind everybody's back.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Domains of this host.
+    pub domains: BTreeMap<DomainUuid, Domain>,
+    /// Ceph clusters.
+    pub clusters: Vec<Cluster>,
+    /// Folders, each on a file system of its own.
+    pub folders: BTreeMap<PathBuf, Folder>,
+    /// Files by path.
+    pub files: BTreeMap<PathBuf, File>,
+    /// Uuids of libvirt secrets.
+    pub secrets: BTreeSet<String>,
+    /// Whether libvirt can be reached.
+    pub connected: bool,
+    /// Events to be sent.
+    pub(super) outbox: Vec<DomainEvent>,
+    last_number: u64,
+}
+
+/// One look at a volume of either kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// What makes it itself.
+    pub identity: Identity,
+    /// What a guest sees.
+    pub size: u64,
+    /// What it occupies.
+    pub allocated: u64,
+}
+
+/// Room for one more write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Write {
+    /// Written.
+    Done,
+    /// A file system says so.
+    NoSpace,
+    /// A Ceph pool says nothing and lets the write wait.
+    Hangs,
+}
+
+impl State {
+    /// An empty world.
+    pub fn new() -> Self {
+        Self { connected: true, ..Self::default() }
+    }
+
+    /// A number nothing else has.
+    pub fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// The volume that has this name now.
+    pub fn volume(&self, location: &VolumeLocation) -> Option<Volume> {
+        match location {
+            VolumeLocation::Rbd { address, image } => {
+                let image = self.pool(address).ok()?.images.get(image)?;
+                Some(Volume {
+                    identity: Identity::Rbd { image_id: image.id.clone() },
+                    size: image.size,
+                    allocated: image.allocated,
+                })
+            }
+            VolumeLocation::File { path } => {
+                let file = self.files.get(path)?;
+                Some(Volume {
+                    identity: self.file_identity(path)?,
+                    size: file.size,
+                    allocated: file.allocated,
+                })
+            }
+        }
+    }
+
+    /// Lets the volume of this identity occupy `allocated`, if its pool has room. One that was removed while open
+    /// takes everything.
+    pub(super) fn write(
+        &mut self,
+        place: &VolumeLocation,
+        identity: &Identity,
+        allocated: u64,
+    ) -> Write {
+        match (place, identity) {
+            (VolumeLocation::Rbd { address, .. }, Identity::Rbd { image_id }) => {
+                let Ok(pool) = self.pool_mut(address) else { return Write::Hangs };
+                let (full, available) = (pool.full, pool.available);
+                let Some(image) = pool.images.values_mut().find(|image| image.id == *image_id)
+                else {
+                    return Write::Done;
+                };
+                let more = allocated.saturating_sub(image.allocated);
+                if more > 0 && (full || available < more) {
+                    return Write::Hangs;
+                }
+                image.allocated += more;
+                pool.available -= more;
+            }
+            (VolumeLocation::File { path }, _) => {
+                if self.file_identity(path).as_ref() != Some(identity) {
+                    return Write::Done;
+                }
+                let Some(parent) = path.parent() else { return Write::Done };
+                let (Some(folder), Some(file)) =
+                    (self.folders.get_mut(parent), self.files.get_mut(path))
+                else {
+                    return Write::Done;
+                };
+                let more = allocated.saturating_sub(file.allocated);
+                if folder.available < more {
+                    file.allocated += folder.available;
+                    folder.available = 0;
+                    return Write::NoSpace;
+                }
+                file.allocated += more;
+                folder.available -= more;
+            }
+            (VolumeLocation::Rbd { .. }, Identity::File { .. }) => {}
+        }
+        Write::Done
+    }
+
+    /// A running domain.
+    pub(super) fn running(
+        &mut self,
+        uuid: &DomainUuid,
+        what: &str,
+    ) -> Result<&mut Domain, PortError> {
+        match self.domains.get_mut(uuid) {
+            None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
+            Some(domain) if domain.qemu.is_none() => {
+                Err(PortError::new(ErrorClass::Other, what, "domain is not running"))
+            }
+            Some(domain) => Ok(domain),
+        }
+    }
+
+    /// Lets something be reported.
+    pub fn report(&mut self, domain: &DomainUuid, target: Option<&str>, kind: EventKind) {
+        let target = target.and_then(|target| DiskTarget::new(target).ok());
+        self.outbox.push(DomainEvent { domain: Some(domain.clone()), target, kind });
+    }
+}

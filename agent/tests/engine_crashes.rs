@@ -1,0 +1,1 @@
+//! The agent killed at every point of every move.
