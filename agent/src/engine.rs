@@ -31,7 +31,7 @@ use crate::journal::{Journal, JournalError};
 use crate::operation::{Admission, OperationView};
 use crate::plan::{Plan, Refusal, RefusalCode};
 use crate::ports::Ports;
-use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
+use crate::spec::{BytesPerSecond, DiskTarget, DomainReference, MigrateSpec, OperationId};
 
 /// How many finished operations are kept at hand; older ones are read from the journal.
 const FINISHED_AT_HAND: usize = 1000;
@@ -139,38 +139,35 @@ impl Engine {
         if let Ok(Some(view)) = self.context.journal.view(&spec.operation).await {
             return same(&spec, Arc::new(view));
         }
-        let plan = observe::plan(&self.context, &spec).await?;
-        match self.registry.admit(&spec, &plan.domain, &plan.target) {
-            Admission::Accepted => {}
-            Admission::Same(_) | Admission::IdTaken => return Err(id_taken(&spec)),
-            Admission::Busy(other) => {
-                return Err(Refusal::new(
-                    RefusalCode::Busy,
-                    format!(
-                        "disk {} of domain {} is being moved by operation {other}",
-                        plan.target, plan.domain_name
-                    ),
-                ));
-            }
-        }
+        let (domain, target) = observe::locate(&self.context.ports, &spec).await?;
+        // Claimed before the long look at the world, so that of two requests at once only one goes on.
+        let claim = match self.registry.claim(&spec, &domain.uuid, &target) {
+            Ok(claim) => claim,
+            Err(admission) => return Err(not_admitted(&spec, &admission, &domain.name, &target)),
+        };
+        let plan = observe::plan(&self.context, &spec, &domain).await?;
         let view = owner::first_view(&plan, self.context.ports.clock.now());
-        self.registry.claim(&plan.domain, &plan.target, &spec);
         if let Err(error) = self.context.journal.create(&plan, &view).await {
-            self.registry.unclaim(&spec.operation);
             tracing::error!(error = %chain(&error), "the journal took no new operation");
             return Err(Refusal::new(
                 RefusalCode::Busy,
                 format!("the agent cannot write its journal: {}", chain(&error)),
             ));
         }
-        Ok(self.own(|context, links| Owner::new(context, plan, view, links)))
+        let view = self.own(|context, links| Owner::new(context, plan, view, links));
+        claim.keep();
+        Ok(view)
     }
 
     /// The plan of a request, without running it.
     ///
     /// Errors: a refusal.
     pub async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
-        observe::plan(&self.context, &spec).await
+        let (domain, target) = observe::locate(&self.context.ports, &spec).await?;
+        if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &domain.uuid, &target) {
+            return Err(not_admitted(&spec, &busy, &domain.name, &target));
+        }
+        observe::plan(&self.context, &spec, &domain).await
     }
 
     /// One operation, at hand or from the journal.
@@ -273,6 +270,21 @@ impl Engine {
 
 fn same(spec: &MigrateSpec, view: Arc<OperationView>) -> Result<Arc<OperationView>, Refusal> {
     if view.spec == *spec { Ok(view) } else { Err(id_taken(spec)) }
+}
+
+fn not_admitted(
+    spec: &MigrateSpec,
+    admission: &Admission,
+    domain: &str,
+    target: &DiskTarget,
+) -> Refusal {
+    match admission {
+        Admission::Busy(other) => Refusal::new(
+            RefusalCode::Busy,
+            format!("disk {target} of domain {domain} is being moved by operation {other}"),
+        ),
+        Admission::Accepted | Admission::Same(_) | Admission::IdTaken => id_taken(spec),
+    }
 }
 
 fn id_taken(spec: &MigrateSpec) -> Refusal {

@@ -8,14 +8,30 @@ use crate::plan::complete::check_state;
 use crate::plan::route::{self, Request};
 use crate::plan::{Plan, Refusal, RefusalCode, Route, complete};
 use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
-use crate::spec::{DomainReference, MigrateSpec, VolumeLocation};
+use crate::spec::{DiskTarget, DomainReference, MigrateSpec, VolumeLocation};
+
+/// Finds the domain and the disk a request is about. Who works on that disk decides before anything about the disk
+/// itself: an operation of ours shows as a block job there.
+///
+/// Errors: a refusal; nothing was changed.
+pub async fn locate(
+    ports: &Ports,
+    spec: &MigrateSpec,
+) -> Result<(DomainObservation, DiskTarget), Refusal> {
+    let domain = domain(ports, &spec.domain).await?;
+    check_state(&domain.name, domain.state)?;
+    let target = route::find_target(&domain.live_xml, &spec.disk)?;
+    Ok((domain, target))
+}
 
 /// Looks, decides, and writes the plan.
 ///
 /// Errors: a refusal; nothing was changed.
-pub async fn plan(context: &Context, spec: &MigrateSpec) -> Result<Plan, Refusal> {
-    let domain = domain(&context.ports, &spec.domain).await?;
-    check_state(&domain.name, domain.state)?;
+pub async fn plan(
+    context: &Context,
+    spec: &MigrateSpec,
+    domain: &DomainObservation,
+) -> Result<Plan, Refusal> {
     let request = Request {
         disk: &spec.disk,
         to: &spec.to,
@@ -23,7 +39,7 @@ pub async fn plan(context: &Context, spec: &MigrateSpec) -> Result<Plan, Refusal
         write_blocking: spec.write_blocking,
     };
     let route = route::choose(&context.host, &domain.live_xml, &request)?;
-    let world = world(&context.ports, &domain, &route).await?;
+    let world = world(&context.ports, domain, &route).await?;
     complete(spec, &domain.name, &domain.uuid, &route, &world)
 }
 

@@ -66,6 +66,34 @@ impl Drop for PlanningGuard<'_> {
     }
 }
 
+/// Holds a disk until its operation has an owner.
+#[derive(Debug)]
+pub struct ClaimGuard<'a> {
+    registry: &'a Registry,
+    id: Option<OperationId>,
+}
+
+impl ClaimGuard<'_> {
+    /// The operation has an owner now, with whose end the claim ends.
+    pub fn keep(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for ClaimGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.registry.lock().claims.remove(&id);
+        }
+    }
+}
+
+impl Claim {
+    fn new(spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Self {
+        Self { domain: domain.clone(), target: target.clone(), spec: spec.clone() }
+    }
+}
+
 impl Registry {
     /// A registry that knows these finished operations, newest first.
     pub fn new(finished: Vec<OperationView>, most_finished: usize) -> Self {
@@ -103,32 +131,34 @@ impl Registry {
 
     /// Whether the request may begin.
     pub fn admit(&self, spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Admission {
-        let inner = self.lock();
-        let known = inner.claims.values().map(|claim| admission::Known {
-            spec: &claim.spec,
-            domain: &claim.domain,
-            target: &claim.target,
-            finished: false,
-        });
-        admit(spec, domain, target, known)
+        self.lock().admit(spec, domain, target)
     }
 
-    /// Gives the disk to an operation.
-    pub fn claim(&self, domain: &DomainUuid, target: &DiskTarget, spec: &MigrateSpec) {
-        let claim = Claim { domain: domain.clone(), target: target.clone(), spec: spec.clone() };
-        self.lock().claims.insert(spec.operation.clone(), claim);
-    }
-
-    /// Frees the disk of an operation.
-    pub fn unclaim(&self, id: &OperationId) {
-        self.lock().claims.remove(id);
+    /// Gives the disk to an operation, if the request may begin; it is given back when the guard is dropped.
+    ///
+    /// Errors: why it may not.
+    pub fn claim(
+        &self,
+        spec: &MigrateSpec,
+        domain: &DomainUuid,
+        target: &DiskTarget,
+    ) -> Result<ClaimGuard<'_>, Admission> {
+        let mut inner = self.lock();
+        match inner.admit(spec, domain, target) {
+            Admission::Accepted => {}
+            other => return Err(other),
+        }
+        inner.claims.insert(spec.operation.clone(), Claim::new(spec, domain, target));
+        Ok(ClaimGuard { registry: self, id: Some(spec.operation.clone()) })
     }
 
     /// An operation has an owner.
     pub fn insert(&self, view: Arc<OperationView>, handle: Handle, receiver: ViewReceiver) {
-        self.claim(&view.domain_uuid, &view.target, &view.spec);
         let running = Running { view: receiver, wishes: handle.wishes };
-        self.lock().running.insert(view.spec.operation.clone(), running);
+        let mut inner = self.lock();
+        let claim = Claim::new(&view.spec, &view.domain_uuid, &view.target);
+        inner.claims.insert(view.spec.operation.clone(), claim);
+        inner.running.insert(view.spec.operation.clone(), running);
     }
 
     /// An operation has ended.
@@ -174,6 +204,17 @@ impl Registry {
 }
 
 impl Inner {
+    fn admit(&self, spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Admission {
+        let known = self.claims.values().map(|claim| admission::Known {
+            spec: &claim.spec,
+            domain: &claim.domain,
+            target: &claim.target,
+            // Its owner may have published the end and not yet given the disk back.
+            finished: self.view(&claim.spec.operation).is_some_and(|view| view.state.is_final()),
+        });
+        admit(spec, domain, target, known)
+    }
+
     fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {
         match self.running.get(id) {
             Some(running) => Some(Arc::clone(&running.view.borrow())),

@@ -100,6 +100,20 @@ pub fn choose(host: &HostFacts, xml: &str, request: &Request<'_>) -> Result<Rout
     Ok(Route { domain, target, disk, source, destination, flags })
 }
 
+/// The target of the disk a request means.
+///
+/// Errors: the XML, or the disk: as [`choose`] refuses them.
+pub fn find_target(xml: &str, disk: &DiskReference) -> Result<DiskTarget, Refusal> {
+    let domain = DomainXml::parse(xml)
+        .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
+    let disk = find_disk(&domain, disk)?;
+    if disk.target.is_empty() {
+        policy::check_disk(&domain, disk)?;
+    }
+    DiskTarget::new(disk.target.as_str())
+        .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))
+}
+
 fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk, Refusal> {
     domain.find_disk(disk.as_str()).map_err(|error| {
         let code = match &error {
