@@ -19,6 +19,7 @@ pub mod life;
 mod ports;
 pub mod rbd;
 pub mod scene;
+pub mod stage;
 pub mod state;
 mod xml;
 
@@ -30,6 +31,7 @@ pub use agent::Agent;
 use faults::{Fault, Method, Script};
 use life::Life;
 pub use scene::Scene;
+pub use stage::Stage;
 use state::State;
 use tokio::sync::{Notify, broadcast};
 

@@ -1,0 +1,102 @@
+//! A host with one guest and one agent, ready for a request: what most tests begin with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::scene::{Guest, Home, Scene};
+use super::{Agent, World};
+use crate::journal::What;
+use crate::operation::{OperationView, State};
+use crate::spec::{Identity, MigrateSpec};
+
+/// The stage.
+#[derive(Debug)]
+pub struct Stage {
+    /// The host.
+    pub scene: Scene,
+    /// The world of the host.
+    pub world: World,
+    /// The guest.
+    pub guest: Guest,
+    /// The agent.
+    pub agent: Agent,
+    /// Every volume before the request.
+    pub before: BTreeMap<String, Identity>,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    /// A running guest, and an agent that has done nothing yet.
+    ///
+    /// # Panics
+    /// When there is no place for a temporary folder.
+    pub async fn new(home: Home, persistent: bool) -> Self {
+        let scene = Scene::new();
+        let guest = scene.guest("web", home, persistent);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let agent = Agent::start(&scene, &folder.path().join("journal.db")).await;
+        let world = scene.world.clone();
+        let before = world.volumes();
+        Self { scene, world, guest, agent, before, folder }
+    }
+
+    /// Sends a request that must be accepted.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn begin(&self, spec: &MigrateSpec) {
+        if let Err(refusal) = self.agent.engine.migrate(spec.clone()).await {
+            panic!("refused: {refusal}");
+        }
+    }
+
+    /// Waits for the end and judges the world.
+    ///
+    /// # Panics
+    /// When a rule is broken.
+    pub async fn end(&self, spec: &MigrateSpec) -> Arc<OperationView> {
+        let view = self.agent.end(&spec.operation).await;
+        if let Err(broken) = self.world.audit(&self.guest, &view, &self.before) {
+            panic!("{broken}\n{view:#?}");
+        }
+        view
+    }
+
+    /// Sends a request, waits for the end and judges the world.
+    pub async fn run(&self, spec: &MigrateSpec) -> Arc<OperationView> {
+        self.begin(spec).await;
+        self.end(spec).await
+    }
+
+    /// Waits for a state on the way.
+    pub async fn reaches(&self, spec: &MigrateSpec, state: State) -> Arc<OperationView> {
+        self.agent.reaches(&spec.operation, state).await
+    }
+
+    /// What the journal says of the operation, in order.
+    pub async fn history(&self, spec: &MigrateSpec) -> Vec<What> {
+        let records = self.agent.records(&spec.operation).await;
+        records.into_iter().map(|record| record.what).collect()
+    }
+
+    /// Kills the agent wherever it is and starts the next one.
+    #[must_use]
+    pub async fn restart(mut self) -> Self {
+        self.agent = self.agent.restart(&self.scene).await;
+        self
+    }
+
+    /// Puts somebody else's volume there, in place of whatever has the name.
+    pub fn stranger(&mut self, place: &crate::spec::VolumeLocation) {
+        self.world.with(|state| super::scene::put(state, place, super::scene::DISK_SIZE, 1));
+        let found = self.world.volumes();
+        if let Some(identity) = found.get(&place.to_string()) {
+            self.before.insert(place.to_string(), identity.clone());
+        }
+    }
+
+    /// The folder of the journal.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+}
