@@ -69,7 +69,11 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
             ErrorClass::Busy | ErrorClass::NoAnswer | ErrorClass::Unavailable
         );
         if !may_succeed_later {
-            return Err(start_failed(&error));
+            // libvirt says of a guest that has stopped only that the call is not valid.
+            return Err(match see(owner).await {
+                Ok(Seen::Gone) => Stop::Failed(guest_gone("before the copy began")),
+                _ => start_failed(&error),
+            });
         }
         owner.say(Some(format!("starting the copy: {}", error.message)));
         owner.check_cancel()?;
