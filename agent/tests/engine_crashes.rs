@@ -1,1 +1,157 @@
-//! The agent killed at every point of every move.
+//! The agent killed at every point of every move: before and after every effect and every write to its journal.
+//! After a restart the operation must come to one end, with one current volume and nothing left over.
+
+use std::time::{Duration, Instant};
+
+use volferry_agent::fake::Stage;
+use volferry_agent::fake::scene::Home;
+use volferry_agent::operation::State;
+use volferry_agent::spec::MigrateSpec;
+
+const PAIRS: [(Home, &str); 3] =
+    [(Home::Rbd, "ceph-ssd"), (Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")];
+
+/// What becomes of an operation: run to its end, cancelled on the way, or failed on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Through,
+    CancelledWhileCopying,
+    DestinationFull,
+}
+
+/// What happens between the kill and the next start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    TenMinutes,
+    QemuKilled,
+}
+
+async fn drive(stage: &Stage, request: &MigrateSpec, way: Way) {
+    let engine = &stage.agent.engine;
+    engine.migrate(request.clone()).await.expect("an accepted request");
+    if way == Way::CancelledWhileCopying {
+        let cancels = |view: &volferry_agent::operation::OperationView| {
+            view.state == State::Copying || view.state.is_final()
+        };
+        stage.agent.until(&request.operation, cancels).await;
+        // An agent may have died after it was asked; the client asks the next one again.
+        drop(engine.cancel(&request.operation).await);
+    }
+    stage.agent.end(&request.operation).await;
+}
+
+/// One life that ends at `point`, and the lives after it. Returns none when the point was never reached.
+async fn killed_at(
+    home: Home,
+    pool: &str,
+    persistent: bool,
+    way: Way,
+    between: Between,
+    point: usize,
+) -> Option<State> {
+    let mut stage = Stage::new(home, persistent).await;
+    let request = stage.guest.request(pool);
+    if way == Way::DestinationFull {
+        // Full only once the plan has seen enough room.
+        stage.world.before(volferry_agent::fake::faults::Method::StartCopy, 1, |world| {
+            world.with(|state| {
+                for folder in state.folders.values_mut() {
+                    folder.available = 300 << 20;
+                }
+            });
+        });
+    }
+    stage.world.kill_agent_at(point);
+    let name = tokio::select! {
+        () = drive(&stage, &request, way) => return None,
+        () = stage.world.agent_died() => stage.world.points().last().cloned().unwrap_or_default(),
+    };
+    match between {
+        Between::Nothing => {}
+        Between::TenMinutes => tokio::time::sleep(Duration::from_secs(600)).await,
+        Between::QemuKilled => stage.world.kill_qemu(&stage.guest.uuid),
+    }
+    stage = stage.restart().await;
+    let known = stage.agent.engine.operation(&request.operation).await.is_ok();
+    if known {
+        drive_on(&stage, &request, way).await;
+    } else if between == Between::QemuKilled {
+        return Some(State::Failed);
+    } else {
+        drive(&stage, &request, way).await;
+    }
+    let view = stage.agent.end(&request.operation).await;
+    if let Err(broken) = stage.world.audit(&stage.guest, &view, &stage.before) {
+        panic!(
+            "{home:?} to {pool}, {way:?}, {between:?}, killed at {point} {name}: {broken}\n{view:#?}"
+        );
+    }
+    let right = match (between, way) {
+        (Between::QemuKilled, _) => view.state.is_final(),
+        (_, Way::Through) => view.state == State::Succeeded,
+        (_, Way::CancelledWhileCopying) => {
+            matches!(view.state, State::Succeeded | State::Cancelled)
+        }
+        (_, Way::DestinationFull) => view.state == State::Failed,
+    };
+    assert!(right, "{home:?} to {pool}, {way:?}, {between:?}, killed at {point} {name}: {view:#?}");
+    if view.state == State::NeedsOperator {
+        assert_eq!(between, Between::QemuKilled, "killed at {name}: {view:#?}");
+    }
+    Some(view.state)
+}
+
+async fn drive_on(stage: &Stage, request: &MigrateSpec, way: Way) {
+    if way == Way::CancelledWhileCopying {
+        drop(stage.agent.engine.cancel(&request.operation).await);
+    }
+}
+
+async fn matrix(home: Home, pool: &str, persistent: bool, way: Way, between: Between) -> usize {
+    let mut point = 0;
+    let mut ends = std::collections::BTreeMap::new();
+    while let Some(end) = killed_at(home, pool, persistent, way, between, point).await {
+        *ends.entry(end.as_str()).or_insert(0) += 1;
+        point += 1;
+    }
+    println!("{home:?} to {pool}, persistent {persistent}, {way:?}, {between:?}: {ends:?}");
+    assert!(point > 30, "only {point} points");
+    point
+}
+
+async fn all(way: Way, between: Between, pairs: &[(Home, &str)]) {
+    let began = Instant::now();
+    let mut points = 0;
+    for (home, pool) in pairs {
+        for persistent in [true, false] {
+            points += matrix(*home, pool, persistent, way, between).await;
+        }
+    }
+    println!("{points} points in {:.1} s", began.elapsed().as_secs_f64());
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_a_move_still_succeeds() {
+    all(Way::Through, Between::Nothing, &PAIRS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_and_started_late_a_move_still_succeeds() {
+    all(Way::Through, Between::TenMinutes, &PAIRS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_a_cancel_leaves_nothing() {
+    all(Way::CancelledWhileCopying, Between::Nothing, &PAIRS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_a_failure_leaves_nothing() {
+    all(Way::DestinationFull, Between::Nothing, &PAIRS[1..2]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_together_with_qemu_nothing_is_guessed() {
+    all(Way::Through, Between::QemuKilled, &PAIRS).await;
+}

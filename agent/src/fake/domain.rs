@@ -126,6 +126,24 @@ impl State {
         }
     }
 
+    /// libvirt forgets the block job of a disk without having seen its end.
+    pub fn forget_mirror(&mut self, uuid: &DomainUuid, target: &str) {
+        if let Some(domain) = self.domains.get_mut(uuid) {
+            domain.live_xml = xml::without_mirror(&domain.live_xml, target);
+        }
+    }
+
+    /// Somebody starts a stopped domain again from its stored definition.
+    pub fn start_again(&mut self, uuid: &DomainUuid) {
+        let id = self.number();
+        let stored = self.domains.get(uuid).and_then(|domain| domain.inactive_xml.clone());
+        let Some(stored) = stored else { return };
+        let live = stored
+            .replacen("<domain type='kvm'", &format!("<domain type='kvm' id='{id}'"), 1)
+            .replacen("<target dev='vda' bus='virtio'/>", super::scene::TARGET_WITH_ALIAS, 1);
+        self.start(uuid, &live);
+    }
+
     /// QEMU ends, and every job with it. A domain without a stored definition is gone.
     pub fn stop(&mut self, uuid: &DomainUuid, state: DomainState, reason: &'static str) {
         let Some(domain) = self.domains.get_mut(uuid) else { return };

@@ -215,9 +215,10 @@ impl State {
             self.ready_job(uuid, target);
             return Next::WhenChanged;
         }
-        let left = Duration::from_secs_f64((job.remaining / (speed - pace.dirty as f64)).abs());
-        let soon = if speed > pace.dirty as f64 { left.min(LOOK) } else { LOOK };
-        Next::At(now + soon + Duration::from_millis(1))
+        let shrinks = speed - pace.dirty as f64;
+        let left = if shrinks > 0.0 { job.remaining / shrinks } else { f64::INFINITY };
+        let soon = left.min(LOOK.as_secs_f64());
+        Next::At(now + Duration::from_secs_f64(soon) + Duration::from_millis(1))
     }
 
     fn ready_job(&mut self, uuid: &DomainUuid, target: &str) {

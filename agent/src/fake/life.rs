@@ -20,6 +20,7 @@ pub(super) struct Life {
 struct Inner {
     reached: Vec<String>,
     kill_at: Option<usize>,
+    hold_at: Option<usize>,
     dead: bool,
 }
 
@@ -34,6 +35,11 @@ impl World {
         let mut life = self.life();
         life.kill_at = Some(point);
         life.reached.clear();
+    }
+
+    /// Holds the agent at this point, counted from the last time points were forgotten, until [`Self::release`].
+    pub fn hold_agent_at(&self, point: usize) {
+        self.life().hold_at = Some(point);
     }
 
     /// Waits until the agent is dead.
@@ -58,8 +64,10 @@ impl World {
 
     /// A point at which the agent can be killed.
     pub(super) async fn point(&self, name: String) {
-        {
+        let held = {
             let mut life = self.life();
+            let here = life.reached.len();
+            let held = life.hold_at.take_if(|point| *point == here).is_some();
             if !life.dead {
                 life.dead = life.kill_at == Some(life.reached.len());
                 life.reached.push(name);
@@ -67,6 +75,10 @@ impl World {
             if life.dead {
                 self.0.life.died.notify_waiters();
             }
+            held
+        };
+        if held {
+            self.0.released.notified().await;
         }
         self.live().await;
     }

@@ -23,6 +23,10 @@ pub const DISK_ALLOCATED: u64 = 512 << 20;
 /// Room in every pool at first.
 pub const ROOM: u64 = 100 << 30;
 
+/// The target of a running guest's disk, with the name QEMU has for its device.
+pub(super) const TARGET_WITH_ALIAS: &str =
+    "<target dev='vda' bus='virtio'/>\n      <alias name='virtio-disk0'/>";
+
 const SECRET: &str = "10000000-0000-4000-8000-0000000000aa";
 const FOLDERS: [(&str, &str, FilePoolKind); 2] = [
     ("nfs-1", "/mnt/nfs-1", FilePoolKind::Nfs),
@@ -214,9 +218,9 @@ fn domain_xml(name: &str, uuid: &DomainUuid, volume: &VolumeLocation, id: Option
             ("network", "raw", source)
         }
     };
-    let (id, alias) = match id {
-        Some(id) => (format!(" id='{id}'"), "\n      <alias name='virtio-disk0'/>"),
-        None => (String::new(), ""),
+    let (id, target) = match id {
+        Some(id) => (format!(" id='{id}'"), TARGET_WITH_ALIAS),
+        None => (String::new(), "<target dev='vda' bus='virtio'/>"),
     };
     format!(
         "<domain type='kvm'{id}>
@@ -230,7 +234,7 @@ fn domain_xml(name: &str, uuid: &DomainUuid, volume: &VolumeLocation, id: Option
     <disk type='{kind}' device='disk'>
       <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
       {source}
-      <target dev='vda' bus='virtio'/>{alias}
+      {target}
       <address type='pci' domain='0x0000' bus='0x00' slot='0x06' function='0x0'/>
     </disk>
   </devices>

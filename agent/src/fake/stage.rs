@@ -33,7 +33,9 @@ impl Stage {
     pub async fn new(home: Home, persistent: bool) -> Self {
         let scene = Scene::new();
         let guest = scene.guest("web", home, persistent);
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        // In memory where that is possible: nothing here is about disks, and there are very many flushes.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let folder = folder.expect("a temporary folder");
         let agent = Agent::start(&scene, &folder.path().join("journal.db")).await;
         let world = scene.world.clone();
         let before = world.volumes();
