@@ -19,6 +19,9 @@ pub struct Plan {
     pub domain_name: String,
     /// The domain.
     pub domain: DomainUuid,
+    /// libvirt's number of this run of the domain: another one means another QEMU.
+    #[serde(default)]
+    pub domain_run: Option<String>,
     /// Whether a stored definition exists.
     pub persistent: bool,
     /// The disk.

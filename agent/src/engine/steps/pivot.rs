@@ -4,7 +4,9 @@
 //!
 //! Begun before: QEMU is asked.
 
-use super::start_copy::{Seen, see};
+use tokio::sync::broadcast::error::TryRecvError;
+
+use super::start_copy::{Seen, same_run, see};
 use super::verify_move::{Used, qemu_uses};
 use super::{await_ready, volumes};
 use crate::engine::backoff::Backoff;
@@ -12,7 +14,7 @@ use crate::engine::owner::{Owner, Stop, internal};
 use crate::journal::{Proof, StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side, State};
 use crate::plan::StepKind;
-use crate::ports::{ErrorClass, EventKind, JobEnd, PortError};
+use crate::ports::{ErrorClass, PortError};
 use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::Pivot;
@@ -77,6 +79,8 @@ async fn attempt(owner: &mut Owner) -> Result<Outcome, Stop> {
 
 /// Writes READY (if it is not yet) and the intent down in one flush.
 async fn intend(owner: &mut Owner) -> Result<(), Stop> {
+    // Whatever ended before this moment was not ended by our pivot.
+    owner.memory.words.forget_end();
     let mut more = Vec::new();
     if owner.view.state == State::Copying {
         owner.enter(Event::CopyReady).map_err(Stop::Failed)?;
@@ -107,26 +111,25 @@ fn replaced(owner: &Owner, found: Option<Identity>) -> Failure {
 
 /// Finds out what is true after a pivot whose answer is missing. Never ends by timeout: while storage hangs, QEMU
 /// cannot be asked, and guessing would destroy data.
+///
+/// A living QEMU is believed before QEMU's words about the job: it reports a copy that somebody ended in step with
+/// its source as completed too. Of libvirt's words, `Completed` means a pivot and nothing else.
 async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Outcome, Stop> {
     let mut backoff = Backoff::unbounded(&owner.context.tuning);
     loop {
-        if job_completed(owner) {
+        let used = qemu_uses(owner).await;
+        hear(owner);
+        if owner.memory.words.pivoted() {
             return Ok(Outcome::Moved(Proof::JobCompleted));
         }
-        let text = match qemu_uses(owner).await {
+        let text = match used {
             Ok(Used::Destination) => return Ok(Outcome::Moved(Proof::QemuUsesDestination)),
-            Ok(Used::Source) => match see(owner).await {
-                Ok(Seen::OurCopy { .. }) => return Ok(Outcome::NotDone),
-                Ok(_) => return Err(Stop::Failed(failed(owner, trouble.take()))),
+            Ok(Used::Source) => match on_source(owner, &mut trouble).await {
+                Ok(outcome) => return outcome,
                 Err(error) => error.message,
             },
-            Ok(Used::Other) => return Err(Stop::Undecided(undecided(owner, "QEMU uses neither"))),
-            Ok(Used::Gone) => {
-                return match job_completed(owner) {
-                    true => Ok(Outcome::Moved(Proof::JobCompleted)),
-                    false => Err(Stop::Undecided(undecided(owner, "QEMU is gone"))),
-                };
-            }
+            Ok(Used::Other) => return without_qemu(owner, "QEMU uses neither"),
+            Ok(Used::Gone) => return without_qemu(owner, "QEMU is gone"),
             Err(error) => error.message,
         };
         owner.say(Some(format!("whether the pivot took effect is not known yet: {text}")));
@@ -134,17 +137,41 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
     }
 }
 
-/// Hears everything reported so far. A completed job is proof only after the pivot was intended: a job that is
-/// ended in step with its source is reported in the same words.
-fn job_completed(owner: &mut Owner) -> bool {
-    let mut completed = owner.memory.words.completed;
-    while let Ok(event) = owner.events.try_recv() {
-        owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target);
-        let ours = event.event.domain.as_ref() == Some(&owner.plan.domain)
-            && event.event.target.as_ref() == Some(&owner.plan.target);
-        completed |= ours && event.event.kind == EventKind::JobEnded(JobEnd::Completed);
+/// QEMU uses the source: the pivot did not happen, if it is still the QEMU that was asked for it.
+///
+/// Errors: libvirt cannot be asked.
+async fn on_source(
+    owner: &mut Owner,
+    trouble: &mut Option<PortError>,
+) -> Result<Result<Outcome, Stop>, PortError> {
+    if !same_run(owner).await? {
+        return Ok(without_qemu(owner, "the guest was started again meanwhile"));
     }
-    completed || owner.memory.words.completed
+    Ok(match see(owner).await? {
+        Seen::OurCopy { .. } => Ok(Outcome::NotDone),
+        _ => Err(Stop::Failed(failed(owner, trouble.take()))),
+    })
+}
+
+/// What is proved when the QEMU that was asked can no longer tell.
+fn without_qemu(owner: &mut Owner, why: &str) -> Result<Outcome, Stop> {
+    hear(owner);
+    if owner.memory.words.completed() {
+        Ok(Outcome::Moved(Proof::JobCompleted))
+    } else {
+        Err(Stop::Undecided(undecided(owner, why)))
+    }
+}
+
+/// Hears everything reported so far.
+fn hear(owner: &mut Owner) {
+    loop {
+        match owner.events.try_recv() {
+            Ok(event) => owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target),
+            Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+        }
+    }
 }
 
 fn failed(owner: &Owner, trouble: Option<PortError>) -> Failure {

@@ -121,7 +121,11 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
     let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
     loop {
         let error = match qemu_uses(owner).await {
-            Ok(Used::Source) => return Ok(()),
+            Ok(Used::Source) => match same_run(owner).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(Stop::Failed(guest_gone("and was started again"))),
+                Err(error) => error,
+            },
             Ok(Used::Gone) => return Err(Stop::Failed(guest_gone("before the copy began"))),
             Ok(Used::Destination) | Ok(Used::Other) => {
                 return Err(Stop::Failed(Failure::new(
@@ -154,6 +158,15 @@ pub async fn look(owner: &mut Owner) -> Result<Seen, Stop> {
         owner.check_cancel()?;
         backoff.wait().await;
     }
+}
+
+/// Whether the guest still runs in the QEMU it had when the plan was made.
+pub async fn same_run(owner: &Owner) -> Result<bool, PortError> {
+    let reference = owner.plan.domain.clone().into();
+    let domain = owner.context.ports.domains.observe(&reference).await?;
+    let id = DomainXml::parse(&domain.live_xml).ok().and_then(|xml| xml.id());
+    // A plan of an agent that did not record the run cannot tell.
+    Ok(owner.plan.domain_run.is_none() || id == owner.plan.domain_run)
 }
 
 /// Reads the live XML once.

@@ -1,7 +1,7 @@
 //! Why a copy failed: libvirt does not pass QEMU's words on, QEMU's own events carry them.
 
 use crate::operation::{Failure, FailureCause, Side};
-use crate::ports::{EventKind, TimedEvent};
+use crate::ports::{EventKind, JobEnd, TimedEvent};
 use crate::spec::{DiskTarget, DomainUuid};
 
 /// What QEMU said about our job so far.
@@ -11,8 +11,10 @@ pub struct Words {
     pub error: Option<String>,
     /// The last `BLOCK_JOB_ERROR`'s operation, `read` or `write`.
     pub operation: Option<String>,
-    /// `BLOCK_JOB_COMPLETED` without an error was seen.
-    pub completed: bool,
+    /// `BLOCK_JOB_COMPLETED` without an error was seen: a pivot, or a copy ended in step with its source.
+    ended_well: bool,
+    /// libvirt's own word for the end.
+    end: Option<JobEnd>,
 }
 
 /// True for QEMU's name of a copy of this disk, `copy-<target>-<node>`.
@@ -34,11 +36,29 @@ impl Words {
                 self.operation = Some(operation.clone());
             }
             EventKind::QemuJobCompleted { device, error } if is_ours(device, target) => {
-                self.completed = error.is_none();
+                self.ended_well = error.is_none();
                 self.error.clone_from(error);
+            }
+            EventKind::JobEnded(end) if event.event.target.as_ref() == Some(target) => {
+                self.end = Some(*end);
             }
             _ => {}
         }
+    }
+
+    /// Forgets how a job ended.
+    pub fn forget_end(&mut self) {
+        (self.ended_well, self.end) = (false, None);
+    }
+
+    /// libvirt says that the disk was switched to the copy.
+    pub fn pivoted(&self) -> bool {
+        self.end == Some(JobEnd::Completed)
+    }
+
+    /// QEMU ended the job well, and libvirt does not say that it was without a pivot.
+    pub fn completed(&self) -> bool {
+        self.pivoted() || (self.ended_well && self.end.is_none())
     }
 
     /// The cause these words give.
@@ -70,7 +90,7 @@ mod tests {
         let words = Words {
             error: error.map(str::to_owned),
             operation: operation.map(str::to_owned),
-            completed: false,
+            ..Words::default()
         };
         words.failure().cause
     }
