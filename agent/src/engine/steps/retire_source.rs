@@ -7,12 +7,13 @@ use volferry_xml::DomainXml;
 
 use super::start_copy::is_volume;
 use super::{source_is, volumes};
+use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
 use crate::plan::source::Named;
 use crate::plan::{Step, StepKind};
-use crate::ports::PortError;
+use crate::ports::{ErrorClass, PortError};
 use crate::spec::VolumeLocation;
 
 const STEP: StepKind = StepKind::RetireSource;
@@ -41,36 +42,62 @@ pub async fn run(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) 
     source_is(owner, STEP, fate).await;
 }
 
+/// Tries for a bounded time. Which name the source has in the end is looked up, not concluded from an error.
 async fn retire(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) -> SourceFate {
-    let left = |reason: String| SourceFate::LeftBehind { location: from.clone(), reason };
-    match other_user(owner, from).await {
-        Ok(None) => {}
-        Ok(Some(other)) => return left(format!("domain {other} uses it too")),
-        Err(error) => return left(format!("who else uses it could not be seen: {error}")),
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    loop {
+        let error = match rename(owner, from, to).await {
+            Ok(Tried::Retired) => return fate_of_retired(owner, to),
+            Ok(Tried::Gone) => return SourceFate::AlreadyGone,
+            Ok(Tried::InUse(reason)) => {
+                return SourceFate::LeftBehind { location: from.clone(), reason };
+            }
+            Err(error) => error,
+        };
+        owner.say(Some(format!("renaming the source: {}", error.message)));
+        if !may_pass(&error) || !backoff.wait().await {
+            let reason = format!("it could not be renamed: {error}");
+            return SourceFate::LeftBehind { location: from.clone(), reason };
+        }
     }
+}
+
+fn may_pass(error: &PortError) -> bool {
+    matches!(error.class, ErrorClass::Busy | ErrorClass::NoAnswer | ErrorClass::Unavailable)
+}
+
+/// What one try found or did.
+enum Tried {
+    Retired,
+    Gone,
+    InUse(String),
+}
+
+async fn rename(
+    owner: &mut Owner,
+    from: &VolumeLocation,
+    to: &VolumeLocation,
+) -> Result<Tried, PortError> {
     let ports = owner.context.ports.clone();
     let meant = owner.plan.source_identity.clone();
-    match volumes::identity(&ports, from).await {
-        Ok(Some(found)) if found == meant => {
-            if let Err(error) = volumes::rename(&ports, from, to).await {
-                return left(format!("it could not be renamed: {error}"));
-            }
+    let found = volumes::identity(&ports, from).await?;
+    if found.as_ref() == Some(&meant) {
+        if let Some(other) = other_user(owner, from).await? {
+            return Ok(Tried::InUse(format!("domain {other} uses it too")));
         }
-        Ok(found) => match volumes::identity(&ports, to).await {
-            Ok(Some(retired)) if retired == meant => {}
-            Ok(_) => {
-                if let Some(found) = found {
-                    owner.warn(format!(
-                        "another volume ({found}) has the source's name {from} by now and was left alone"
-                    ));
-                }
-                return SourceFate::AlreadyGone;
-            }
-            Err(error) => return left(error.to_string()),
-        },
-        Err(error) => return left(error.to_string()),
+        volumes::rename(&ports, from, to).await?;
+        return Ok(Tried::Retired);
     }
-    fate_of_retired(owner, to)
+    if volumes::identity(&ports, to).await?.as_ref() == Some(&meant) {
+        return Ok(Tried::Retired);
+    }
+    if let Some(found) = found {
+        owner.warn(format!(
+            "another volume ({found}) has the source's name {from} by now and was left alone"
+        ));
+    }
+    Ok(Tried::Gone)
 }
 
 fn fate_of_retired(owner: &Owner, to: &VolumeLocation) -> SourceFate {
@@ -92,8 +119,12 @@ async fn other_user(owner: &Owner, volume: &VolumeLocation) -> Result<Option<Str
         if other.uuid == owner.plan.domain {
             continue;
         }
-        // A domain that went away meanwhile uses nothing.
-        let Ok(domain) = domains.observe(&other.uuid.clone().into()).await else { continue };
+        let domain = match domains.observe(&other.uuid.clone().into()).await {
+            Ok(domain) => domain,
+            // A domain that went away meanwhile uses nothing.
+            Err(error) if error.class == ErrorClass::NotFound => continue,
+            Err(error) => return Err(error),
+        };
         let texts = [Some(domain.live_xml), domain.inactive_xml];
         if texts.into_iter().flatten().any(|xml| names(&xml, volume)) {
             return Ok(Some(other.name));
@@ -103,7 +134,8 @@ async fn other_user(owner: &Owner, volume: &VolumeLocation) -> Result<Option<Str
 }
 
 fn names(xml: &str, volume: &VolumeLocation) -> bool {
-    let Ok(xml) = DomainXml::parse(xml) else { return false };
+    // What cannot be read may name anything.
+    let Ok(xml) = DomainXml::parse(xml) else { return true };
     xml.disks().iter().any(|disk| {
         std::iter::once(&disk.source)
             .chain(disk.backing_chain.iter().map(|layer| &layer.source))
