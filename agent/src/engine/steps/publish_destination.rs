@@ -3,6 +3,7 @@
 //! Begun before: done when the final name has the recorded identity.
 
 use super::volumes;
+use crate::engine::backoff::Backoff;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::StepOutcome;
 use crate::operation::{Failure, FailureCause, Side};
@@ -21,14 +22,27 @@ pub async fn run(
     let begun_before = owner.was_intended(STEP);
     owner.intend(STEP).await?;
     let ports = owner.context.ports.clone();
-    let there_already = begun_before
-        && volumes::identity(&ports, to).await.map_err(|error| failed(&error))?
-            == owner.memory.created;
-    if !there_already {
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    let mut unsure = begun_before;
+    loop {
+        if unsure
+            && volumes::identity(&ports, to).await.map_err(|error| failed(&error))?
+                == owner.memory.created
+        {
+            break;
+        }
         match volumes::rename(&ports, from, to).await {
-            // Unknown or refused: the look below decides what is true.
-            Ok(()) => {}
-            Err(error) if matches!(error.class, ErrorClass::NoAnswer) => {}
+            Ok(()) => break,
+            // It may have happened all the same: look, and try again if it did not.
+            Err(error) if error.class == ErrorClass::NoAnswer => {
+                unsure = true;
+                owner.say(Some(format!("naming the destination: {}", error.message)));
+                owner.check_cancel()?;
+                if !backoff.wait().await {
+                    return Err(failed(&error));
+                }
+            }
             Err(error) => return Err(failed(&error)),
         }
     }
