@@ -141,7 +141,7 @@ impl State {
         match self.domains.get_mut(uuid) {
             None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
             Some(domain) if domain.qemu.is_none() => {
-                Err(PortError::new(ErrorClass::Other, what, "domain is not running"))
+                Err(PortError::new(ErrorClass::NotFound, what, "domain is not running"))
             }
             Some(domain) => Ok(domain),
         }
