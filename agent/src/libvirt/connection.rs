@@ -58,10 +58,11 @@ impl Reads {
 
 impl Drop for Reads {
     fn drop(&mut self) {
-        // Closing says good-bye to the daemon and waits for its answer, which must not stop anybody.
-        if let Some(connection) = self.slot.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            drop(detached("libvirt-close", move || drop(connection)));
-        }
+        // Closing says good-bye to the daemon and waits for its answer, as does who may hold the lock right now.
+        let slot = Arc::clone(&self.slot);
+        drop(detached("libvirt-close", move || {
+            drop(slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }));
     }
 }
 

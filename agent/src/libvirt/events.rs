@@ -97,8 +97,6 @@ pub(super) fn keep_connected(uri: Arc<str>, hub: Arc<Hub>) -> AbortOnDropHandle<
                     live.until_closed().await;
                     hub.set_connected(false);
                     tracing::warn!(%uri, "the connection to libvirt is gone");
-                    // Not waited for: a daemon that hangs would hold up the next attempt.
-                    drop(detached("libvirt-close", move || drop(live)));
                 }
                 Err(error) if pause < LONGEST_PAUSE => tracing::warn!(%error, "libvirt is away"),
                 Err(error) => tracing::debug!(%error, "libvirt is still away"),
@@ -109,20 +107,33 @@ pub(super) fn keep_connected(uri: Arc<str>, hub: Arc<Hub>) -> AbortOnDropHandle<
     }))
 }
 
-/// A connection with its callbacks; they go first when it is dropped.
+/// A connection with its callbacks.
 struct Live {
-    _registration: Registration,
-    connection: Connect,
+    /// Taken when dropped, never before.
+    open: Option<(Registration, Connect)>,
     closed: watch::Receiver<bool>,
 }
 
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Taking callbacks away and closing ask the daemon, which may hang; nobody waits for that.
+        let open = self.open.take();
+        drop(detached("libvirt-close", move || drop(open)));
+    }
+}
+
 impl Live {
+    fn is_alive(&self) -> bool {
+        let connection = self.open.as_ref().map(|(_, connection)| connection);
+        connection.is_some_and(|connection| connection.is_alive().unwrap_or(false))
+    }
+
     async fn until_closed(&self) {
         let mut closed = self.closed.clone();
         loop {
             match tokio::time::timeout(LOOK, closed.wait_for(|closed| *closed)).await {
                 Ok(_) => return,
-                Err(_) if !self.connection.is_alive().unwrap_or(false) => return,
+                Err(_) if !self.is_alive() => return,
                 Err(_) => {}
             }
         }
@@ -141,7 +152,7 @@ async fn register(uri: &Arc<str>, hub: &Arc<Hub>) -> Result<Live, PortError> {
         if !registration.has_qemu_events() {
             tracing::warn!("no events of QEMU's monitor: causes of failed copies will be unknown");
         }
-        Ok(Live { _registration: registration, connection, closed })
+        Ok(Live { open: Some((registration, connection)), closed })
     })
     .await
     .unwrap_or_else(|_| {

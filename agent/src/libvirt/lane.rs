@@ -16,6 +16,9 @@ use super::lanes::LaneMap;
 use crate::ports::{ErrorClass, PortError};
 use crate::spec::DomainUuid;
 
+/// How long a stuck lane is waited for: when QEMU goes on, libvirt's event may be here before the call's answer.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// The work of one call, on the lane's thread.
 type Work = Box<dyn FnOnce(&mut Link) + Send>;
 
@@ -83,17 +86,18 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Waits until no call is outstanding, at most until `deadline`; not at all on a stuck lane.
+    /// Waits until no call is outstanding, at most until `deadline`; hardly at all on a stuck lane.
     pub(super) async fn turn(
         &self,
         deadline: Instant,
     ) -> Result<OwnedSemaphorePermit, TurnRefused> {
         let mut current = self.current.subscribe();
+        let patience = Instant::now() + GRACE;
         let turn = Arc::clone(&self.turns).acquire_owned();
         tokio::pin!(turn);
         loop {
             let occupant = current.borrow_and_update().clone();
-            let until = occupant.as_ref().map_or(deadline, |call| call.deadline.min(deadline));
+            let stuck = occupant.as_ref().map_or(deadline, |call| call.deadline.max(patience));
             tokio::select! {
                 biased;
                 turn = &mut turn => return turn.map_err(|_| TurnRefused::Closed),
@@ -102,7 +106,7 @@ impl Lane {
                         return Err(TurnRefused::Closed);
                     }
                 }
-                () = sleep_until(until) => return Err(occupied(occupant)),
+                () = sleep_until(stuck.min(deadline)) => return Err(occupied(occupant)),
             }
         }
     }
