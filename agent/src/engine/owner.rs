@@ -94,6 +94,7 @@ pub fn first_view(plan: &Plan, now: SystemTime) -> OperationView {
         domain_name: plan.domain_name.clone(),
         domain_uuid: plan.domain.clone(),
         target: plan.target.clone(),
+        source_pool: plan.source_pool.clone(),
         source: plan.source.clone(),
         destination: plan.destination.clone(),
         state: State::Queued,

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::progress::Progress;
 use super::result::MoveResult;
 use super::state::State;
-use crate::spec::{BytesPerSecond, DiskTarget, DomainUuid, MigrateSpec, VolumeLocation};
+use crate::spec::{BytesPerSecond, DiskTarget, DomainUuid, MigrateSpec, PoolName, VolumeLocation};
 
 /// How long a state lasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct OperationView {
     pub domain_uuid: DomainUuid,
     /// The disk.
     pub target: DiskTarget,
+    /// The pool of the configuration the volume was in; none for an RBD pool that is not configured.
+    pub source_pool: Option<PoolName>,
     /// Where the volume was.
     pub source: VolumeLocation,
     /// Where it goes.

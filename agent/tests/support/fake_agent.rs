@@ -223,6 +223,7 @@ fn view(spec: MigrateSpec) -> OperationView {
         domain_name: spec.domain.to_string(),
         domain_uuid: DomainUuid::new("70000000-0000-4000-8000-000000000007").expect("a uuid"),
         target: DiskTarget::new(spec.disk.as_str()).expect("a target"),
+        source_pool: None,
         source: VolumeLocation::File { path: "/mnt/nfs-1/root.qcow2".into() },
         destination: VolumeLocation::Rbd { address, image: "root".to_owned() },
         state: State::Queued,

@@ -17,7 +17,10 @@ impl From<&OperationView> for pb::Operation {
                 uuid: view.domain_uuid.to_string(),
             }),
             disk: view.target.to_string(),
-            source: Some(volume(String::new(), &view.source)),
+            source: Some(volume(
+                view.source_pool.as_ref().map(ToString::to_string).unwrap_or_default(),
+                &view.source,
+            )),
             destination: Some(volume(view.spec.to.to_string(), &view.destination)),
             state: pb::State::from(view.state).into(),
             detail: view.detail.clone().unwrap_or_default(),
