@@ -140,7 +140,7 @@ impl Events for World {
 }
 
 /// A wall clock that runs with tokio's. Every agent of a test sees the same one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WallClock;
 
 impl Clock for WallClock {
