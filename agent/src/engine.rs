@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::facts::HostFacts;
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Journal, JournalError, Wish};
 use crate::operation::{Admission, OperationView};
 use crate::plan::{Plan, Refusal, RefusalCode};
 use crate::ports::Ports;
@@ -59,8 +59,8 @@ pub enum CommandError {
         /// Why.
         reason: String,
     },
-    /// The journal could not be read.
-    #[error("cannot read the history of operation {operation}")]
+    /// The journal could not be read or written.
+    #[error("the history of operation {operation} could not be read or written")]
     Journal {
         /// The operation.
         operation: OperationId,
@@ -207,7 +207,7 @@ impl Engine {
                 reason: format!("it is {} and can no longer be cancelled", view.state),
             });
         }
-        self.wish(id, |wishes| wishes.cancel = true).await
+        self.wish(id, Wish::Cancel, |wishes| wishes.cancel = true).await
     }
 
     /// The operator's word to pivot as soon as the copy is ready.
@@ -219,7 +219,7 @@ impl Engine {
                 reason: format!("it is {} and waits for no word to pivot", view.state),
             });
         }
-        self.wish(id, |wishes| wishes.pivot = true).await
+        self.wish(id, Wish::Pivot, |wishes| wishes.pivot = true).await
     }
 
     /// Changes the limit of a copy, running or to come; none lifts it.
@@ -235,21 +235,27 @@ impl Engine {
                 reason: format!("it is {} and copies no more", view.state),
             });
         }
-        self.wish(id, |wishes| wishes.bandwidth = Some(limit)).await
+        self.wish(id, Wish::Bandwidth { limit }, |wishes| wishes.bandwidth = Some(limit)).await
     }
 
+    /// Written down first: what was answered survives a kill of the agent.
     async fn wish(
         &self,
         id: &OperationId,
+        wish: Wish,
         change: impl FnOnce(&mut wishes::Wishes),
     ) -> Result<Arc<OperationView>, CommandError> {
-        match self.registry.wish(id, change) {
-            Some(view) => Ok(view),
-            None => Err(CommandError::NotAllowed {
-                operation: id.clone(),
-                reason: format!("it is {}", self.operation(id).await?.state),
-            }),
+        let now = self.context.ports.clock.now();
+        let written = self.context.journal.wish(id, now, wish).await;
+        let unfinished =
+            written.map_err(|source| CommandError::Journal { operation: id.clone(), source })?;
+        if unfinished && let Some(view) = self.registry.wish(id, change) {
+            return Ok(view);
         }
+        Err(CommandError::NotAllowed {
+            operation: id.clone(),
+            reason: format!("it is {}", self.operation(id).await?.state),
+        })
     }
 
     /// The disks of a domain and whether they can be moved live.

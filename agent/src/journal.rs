@@ -11,6 +11,7 @@ mod store;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 pub use record::{Proof, Record, StepOutcome, What, Wish};
 use rusqlite::Connection;
@@ -112,11 +113,11 @@ impl Journal {
     }
 
     /// One write, between two points at which a test can kill the agent.
-    async fn write(
+    async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
-        work: impl FnOnce(&mut Connection, &Path) -> Result<(), JournalError> + Send + 'static,
-    ) -> Result<(), JournalError> {
+        work: impl FnOnce(&mut Connection, &Path) -> Result<T, JournalError> + Send + 'static,
+    ) -> Result<T, JournalError> {
         #[cfg(feature = "testing")]
         self.hook.reach(&format!("before {name}")).await;
         let written = self.run(work).await;
@@ -147,6 +148,19 @@ impl Journal {
             store::append(connection, path, &id, &rows, &view)
         })
         .await
+    }
+
+    /// Writes a wish down for its owner, or for the owner's next life. Durable when it returns true; false when
+    /// the operation has ended.
+    pub async fn wish(
+        &self,
+        id: &OperationId,
+        at: SystemTime,
+        wish: Wish,
+    ) -> Result<bool, JournalError> {
+        let rows = store::encode(&[Record { at, what: What::Wished { wish } }])?;
+        let id = id.to_string();
+        self.write("wish", move |connection, path| store::note(connection, path, &id, &rows)).await
     }
 
     /// Every unfinished operation, oldest first.

@@ -14,7 +14,7 @@ use crate::operation::{
 };
 use crate::plan::{Plan, StepKind};
 use crate::ports::TimedEvent;
-use crate::spec::{Identity, OperationId};
+use crate::spec::{BytesPerSecond, Identity, OperationId};
 
 /// Why the way forward ended before the pivot.
 #[derive(Debug)]
@@ -60,8 +60,12 @@ pub struct Memory {
     pub created: Option<Identity>,
     /// Evidence of the pivot.
     pub proof: Option<Proof>,
-    /// The limit last asked for while running.
-    pub bandwidth: Option<Option<crate::spec::BytesPerSecond>>,
+    /// The limit last given to libvirt in this life.
+    pub bandwidth: Option<Option<BytesPerSecond>>,
+    /// The limit last asked for in an earlier life, which may not have come to it.
+    pub bandwidth_wished: Option<Option<BytesPerSecond>>,
+    /// A cancel was asked for in an earlier life.
+    pub cancel_wished: bool,
     /// The operator gave the word to pivot.
     pub pivot_wished: bool,
     /// QEMU's words about a failed job: its error, and which side it named.
@@ -295,7 +299,8 @@ impl Owner {
 
     /// Ends the way forward when a cancel is wished for.
     pub(super) fn check_cancel(&self) -> Result<(), Stop> {
-        if self.wishes.borrow().cancel { Err(Stop::Cancelled) } else { Ok(()) }
+        let wished = self.wishes.borrow().cancel || self.memory.cancel_wished;
+        if wished { Err(Stop::Cancelled) } else { Ok(()) }
     }
 }
 

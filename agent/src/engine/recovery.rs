@@ -44,15 +44,17 @@ fn recall(memory: &mut Memory, what: &What) {
             }
         }
         What::Proved { proof } => memory.proof = Some(*proof),
+        What::Wished { wish: Wish::Cancel } => memory.cancel_wished = true,
         What::Wished { wish: Wish::Pivot } => memory.pivot_wished = true,
-        What::Wished { wish: Wish::Bandwidth { limit } } => memory.bandwidth = Some(*limit),
+        What::Wished { wish: Wish::Bandwidth { limit } } => {
+            memory.bandwidth_wished = Some(*limit);
+        }
         What::Intent { .. }
         | What::Transition { .. }
         | What::Failed { .. }
         | What::UndoIntent { .. }
         | What::UndoDone { .. }
         | What::UndoFailed { .. }
-        | What::Wished { wish: Wish::Cancel }
         | What::Warning { .. } => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use super::owner::{Owner, Stop};
 use super::steps::{self, UndoError};
-use crate::journal::{What, Wish};
+use crate::journal::What;
 use crate::operation::{Event, Failure, FailureCause, Side, State};
 use crate::plan::StepKind;
 
@@ -20,8 +20,7 @@ pub async fn settle(owner: &mut Owner, stop: Stop) {
         }
         Stop::Cancelled => {
             if owner.view.state != State::RollingBack {
-                let wish = What::Wished { wish: Wish::Cancel };
-                owner.advance_anyway(Event::CancelRequested, vec![wish]).await;
+                owner.advance_anyway(Event::CancelRequested, vec![]).await;
             }
             Event::RolledBackCancelled
         }

@@ -145,14 +145,7 @@ pub(super) fn append(
 ) -> Result<(), JournalError> {
     let mut write = || -> Result<usize, rusqlite::Error> {
         let transaction = connection.transaction()?;
-        for body in records {
-            transaction
-                .prepare_cached(
-                    "INSERT INTO records (operation, number, body) VALUES (?1,
-                     (SELECT coalesce(max(number), 0) + 1 FROM records WHERE operation = ?1), ?2)",
-                )?
-                .execute(params![id, body])?;
-        }
+        insert_records(&transaction, id, records)?;
         let changed = transaction
             .prepare_cached(
                 "UPDATE operations SET state = ?2, finished = ?3, view = ?4
@@ -166,6 +159,43 @@ pub(super) fn append(
         1 => Ok(()),
         _ => Err(damaged(path, format!("operation {id} is finished or unknown"))),
     }
+}
+
+fn insert_records(
+    connection: &Connection,
+    id: &str,
+    records: &[String],
+) -> Result<(), rusqlite::Error> {
+    for body in records {
+        connection
+            .prepare_cached(
+                "INSERT INTO records (operation, number, body) VALUES (?1,
+                 (SELECT coalesce(max(number), 0) + 1 FROM records WHERE operation = ?1), ?2)",
+            )?
+            .execute(params![id, body])?;
+    }
+    Ok(())
+}
+
+/// Records beside the view; false when the operation is finished or unknown.
+pub(super) fn note(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+    records: &[String],
+) -> Result<bool, JournalError> {
+    let mut write = || -> Result<bool, rusqlite::Error> {
+        let transaction = connection.transaction()?;
+        let unfinished = transaction
+            .prepare_cached("SELECT 1 FROM operations WHERE id = ?1 AND finished = 0")?
+            .exists(params![id])?;
+        if unfinished {
+            insert_records(&transaction, id, records)?;
+        }
+        transaction.commit()?;
+        Ok(unfinished)
+    };
+    write().map_err(sqlite("write", path))
 }
 
 pub(super) fn unfinished(

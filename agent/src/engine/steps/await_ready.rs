@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::start_copy::{Seen, guest_gone, see};
 use crate::engine::owner::{Owner, Stop};
-use crate::journal::{StepOutcome, What, Wish};
+use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, RateMeter, Side, State};
 use crate::plan::StepKind;
 use crate::ports::{EventKind, JobEnd, JobInfo, PortError, TimedEvent};
@@ -41,9 +41,8 @@ pub async fn run(
         owner.memory.pivot_wished = true;
         let outcome = StepOutcome::Nothing;
         owner.remember_done(STEP, &outcome);
-        let what = vec![What::Wished { wish: Wish::Pivot }, What::Done { step: STEP, outcome }];
         owner
-            .note(what)
+            .note(vec![What::Done { step: STEP, outcome }])
             .await
             .map_err(|error| Stop::Failed(crate::engine::owner::internal(&error)))?;
     }
@@ -275,16 +274,15 @@ async fn pending_look(look: &mut Option<Look>) -> Result<Option<JobInfo>, PortEr
 
 /// Takes a new limit up; what libvirt does not take is said and tried no more.
 async fn apply_bandwidth(owner: &mut Owner) {
-    let Some(limit) = owner.wishes.borrow_and_update().bandwidth else { return };
-    if owner.memory.bandwidth == Some(limit) {
-        return;
-    }
-    owner.memory.bandwidth = Some(limit);
+    let wished = owner.wishes.borrow_and_update().bandwidth;
+    let wished = wished.or(owner.memory.bandwidth_wished);
+    let Some(limit) = wished.filter(|_| wished != owner.memory.bandwidth) else { return };
+    owner.memory.bandwidth = wished;
     let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
     match owner.context.ports.jobs.set_bandwidth(&domain, &target, limit).await {
         Ok(()) => {
             owner.view.bandwidth = limit;
-            owner.note_anyway(vec![What::Wished { wish: Wish::Bandwidth { limit } }]).await;
+            owner.publish();
         }
         Err(error) => owner.warn(format!("the limit was not changed: {error}")),
     }
