@@ -252,3 +252,31 @@ async fn a_moved_disk_can_be_moved_on() {
         stage.before = stage.world.volumes();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_answered_to_a_client_survives_a_kill() {
+    for wish in ["cancel", "pivot", "limit"] {
+        let stage = Stage::new(Home::Rbd, true).await;
+        let pace = Pace { copy: 16 << 20, ..Pace::default() };
+        stage.world.pace(&stage.guest.uuid, "vda", pace);
+        let mut request = stage.guest.request("ceph-ssd");
+        request.manual_pivot = wish == "pivot";
+        stage.begin(&request).await;
+        stage.reaches(&request, State::Copying).await;
+        let limit = BytesPerSecond::new(1 << 20).ok();
+        let engine = &stage.agent.engine;
+        let answer = match wish {
+            "cancel" => engine.cancel(&request.operation).await,
+            "pivot" => engine.complete(&request.operation).await,
+            _ => engine.set_bandwidth(&request.operation, limit).await,
+        };
+        answer.expect("the wish is taken");
+        // The owner has not run since.
+        let stage = stage.restart().await;
+        if wish == "limit" {
+            stage.agent.until(&request.operation, |view| view.bandwidth == limit).await;
+        }
+        let expected = if wish == "cancel" { State::Cancelled } else { State::Succeeded };
+        assert_eq!(stage.end(&request).await.state, expected, "{wish}");
+    }
+}
