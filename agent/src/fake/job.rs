@@ -207,7 +207,7 @@ impl State {
                 return Next::At(now + LOOK);
             }
             Write::Done => {
-                job.hangs = false;
+                job.hangs = job.hangs && copied == 0.0;
                 (job.copied, job.remaining) = shares;
             }
         }
@@ -310,7 +310,12 @@ impl State {
     /// Whether ending the job would have to wait for writes that hang.
     pub(super) fn job_hangs(&mut self, uuid: &DomainUuid, target: &str) -> bool {
         self.advance_jobs();
-        self.job_disk(uuid, target).and_then(|disk| disk.job.as_ref()).is_some_and(|job| job.hangs)
+        let job = self.job_disk(uuid, target).and_then(|disk| disk.job.as_ref());
+        let Some(place) = job.filter(|job| job.hangs).map(|job| job.destination.volume.clone())
+        else {
+            return false;
+        };
+        self.is_full(&place)
     }
 
     /// Switches the disk to the copy, wherever its name may lead by now.

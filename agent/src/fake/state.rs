@@ -132,6 +132,16 @@ impl State {
         Write::Done
     }
 
+    /// Whether a write there would wait for room.
+    pub(super) fn is_full(&self, place: &VolumeLocation) -> bool {
+        match place {
+            VolumeLocation::Rbd { address, .. } => {
+                self.pool(address).is_ok_and(|pool| pool.full || pool.available == 0)
+            }
+            VolumeLocation::File { .. } => false,
+        }
+    }
+
     /// A running domain.
     pub(super) fn running(
         &mut self,
