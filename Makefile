@@ -26,7 +26,7 @@ lint: install ## Formatting and clippy
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 
 test-quick: install ## Tests that need no lab
-	VOLFERRY_REQUIRE_TOOLS=1 cargo test --workspace --all-features --locked
+	VOLFERRY_REQUIRE_TOOLS=1 cargo test --workspace --features rbdutils/native,volferry-agent/testing --locked
 
 cases: build ## Real-world inputs with the right answers
 	@tests/run-cases.sh

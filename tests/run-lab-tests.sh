@@ -23,5 +23,21 @@ set +a
 export VOLFERRY_LAB=1
 export VOLFERRY_LAB_CEPH_KEY_FILE=$VOLFERRY_LAB_KEY_FILE VOLFERRY_LAB_CEPH_USER=$VOLFERRY_LAB_RBD_USER
 export VOLFERRY_LAB_CEPH_POOL=$VOLFERRY_LAB_RBD_POOL_A
-cargo test --release --locked -p rbdutils --all-features --test native -- --test-threads=1 --nocapture
-cargo test --release --locked -p volferry-tests --features lab --test 'lab_*' -- --test-threads=1 --nocapture "$@"
+
+# The same features as the quick tests, so that nothing is built twice. The agent under test is the release binary.
+features=rbdutils/native,volferry-agent/testing,volferry-tests/lab
+run() { cargo test --workspace --features "$features" --locked "$@" -- --test-threads=1 --nocapture; }
+log=$LAB/tests.log
+{
+  if [[ $# -gt 0 ]]; then
+    cargo test --workspace --features "$features" --locked --test 'lab_*' -- --test-threads=1 --nocapture "$@"
+  else
+    run --test native --test native_qemu --test real_ports
+    run --test 'lab_*'
+  fi
+} 2>&1 | tee "$log"
+if grep 'SKIPPED ' "$log"; then
+  echo "lab tests: some were skipped although the lab is up" >&2
+  exit 1
+fi
+echo "lab tests: nothing was skipped"
