@@ -88,6 +88,8 @@ pub struct Owner {
     pub(super) wishes: watch::Receiver<Wishes>,
     pub(super) events: broadcast::Receiver<TimedEvent>,
     publisher: watch::Sender<Arc<OperationView>>,
+    /// Records the journal did not take; they go before the next ones, so that no edge is ever missing in it.
+    unwritten: Vec<Record>,
     entered: tokio::time::Instant,
 }
 
@@ -136,6 +138,7 @@ impl Owner {
             wishes: links.wishes,
             events: links.events,
             publisher,
+            unwritten: Vec::new(),
             entered: tokio::time::Instant::now(),
         }
     }
@@ -199,9 +202,10 @@ impl Owner {
     /// Writes records down with the present view.
     pub(super) async fn note(&mut self, what: Vec<What>) -> Result<(), JournalError> {
         let at = self.context.ports.clock.now();
-        let records: Vec<Record> = what.into_iter().map(|what| Record { at, what }).collect();
+        self.unwritten.extend(what.into_iter().map(|what| Record { at, what }));
         let id = self.plan.spec.operation.clone();
-        self.context.journal.append(&id, &records, &self.view).await?;
+        self.context.journal.append(&id, &self.unwritten, &self.view).await?;
+        self.unwritten.clear();
         self.publish();
         Ok(())
     }
