@@ -5,8 +5,9 @@
 
 use volferry_xml::DomainXml;
 
+use super::source_is;
 use super::start_copy::is_volume;
-use super::{source_is, volumes};
+use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::What;
@@ -61,10 +62,6 @@ async fn retire(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) -
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
     }
-}
-
-fn may_pass(error: &PortError) -> bool {
-    matches!(error.class, ErrorClass::Busy | ErrorClass::NoAnswer | ErrorClass::Unavailable)
 }
 
 /// What one try found or did.

@@ -5,13 +5,13 @@ use rbdutils::monitors::MonitorList;
 use volferry_xml::{DestinationFormat, DestinationHost, DestinationSource, DomainXml};
 
 use super::start_copy::disk_is_on;
-use super::volumes;
+use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::{StepOutcome, What};
 use crate::plan::{StepKind, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
-use crate::spec::{VolumeFormat, VolumeLocation};
+use crate::spec::{Identity, VolumeFormat, VolumeLocation};
 
 const STEP: StepKind = StepKind::VerifyMove;
 
@@ -89,8 +89,7 @@ async fn verify(owner: &mut Owner) -> Result<(), PortError> {
             disagree(owner, text);
         }
     }
-    let found = volumes::identity(&owner.context.ports, &plan.destination).await;
-    match found {
+    match look_patiently(owner).await {
         Ok(found) if found == owner.memory.created => {}
         Ok(_) => {
             let text = format!("under the name {} there is another volume now", plan.destination);
@@ -107,6 +106,22 @@ async fn verify(owner: &mut Owner) -> Result<(), PortError> {
     };
     compare_live(owner, &domain);
     repair_stored(owner, domain).await
+}
+
+/// The destination's identity, asked for as long as a source is tried to be removed.
+async fn look_patiently(owner: &mut Owner) -> Result<Option<Identity>, PortError> {
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    loop {
+        let error = match volumes::identity(&owner.context.ports, &owner.plan.destination).await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        owner.say(Some(format!("looking at the destination: {}", error.message)));
+        if !backoff.wait().await {
+            return Err(error);
+        }
+    }
 }
 
 fn compare_live(owner: &mut Owner, domain: &DomainObservation) {
@@ -148,7 +163,8 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
     };
     let outcome = match repaired {
         Ok(xml) => match owner.context.ports.domains.define(&owner.plan.domain, &xml).await {
-            Err(error) if error.class == ErrorClass::Unavailable => return Err(error),
+            // Defining twice does no harm; what is stored is compared again.
+            Err(error) if may_pass(&error) => return Err(error),
             Err(error) => Err(error.to_string()),
             Ok(()) => Ok(()),
         },

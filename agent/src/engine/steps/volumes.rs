@@ -3,6 +3,11 @@
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
 
+/// Whether the same call may succeed later.
+pub fn may_pass(error: &PortError) -> bool {
+    matches!(error.class, ErrorClass::Busy | ErrorClass::NoAnswer | ErrorClass::Unavailable)
+}
+
 /// The identity of whatever has the name now.
 pub async fn identity(
     ports: &Ports,
