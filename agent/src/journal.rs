@@ -119,10 +119,10 @@ impl Journal {
         work: impl FnOnce(&mut Connection, &Path) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
         #[cfg(feature = "testing")]
-        self.hook.reach(&format!("before {name}")).await;
+        self.hook.reach(&format!("before {name}")).await?;
         let written = self.run(work).await;
         #[cfg(feature = "testing")]
-        self.hook.reach(&format!("after {name}")).await;
+        self.hook.reach(&format!("after {name}")).await?;
         #[cfg(not(feature = "testing"))]
         let _ = name;
         written

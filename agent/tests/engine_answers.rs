@@ -312,3 +312,80 @@ async fn any_single_refusal_leaves_a_right_end() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_without_an_answer_is_made_again() {
+    for effect in [true, false] {
+        let stage = Stage::new(Home::Rbd, true).await;
+        stage.world.with(|state| {
+            let domain = state.domains.get_mut(&stage.guest.uuid).expect("the guest");
+            let stored = domain.inactive_xml.take().expect("a stored definition");
+            domain.inactive_xml = Some(stored.replace("hdd/web-root", "hdd/of-last-year"));
+        });
+        stage.world.fault(Method::Define, 1, Fault::NoAnswer { effect });
+        let view = stage.run(&stage.guest.request("ceph-ssd")).await;
+        assert_eq!(view.state, State::Succeeded);
+        assert_eq!(view.result.as_ref().map(|result| result.source.as_str()), Some("removed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_away_for_a_moment_after_the_pivot_costs_no_source() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    stage.world.before(Method::Pivot, 1, |world| {
+        for (nth, method) in [(1, Method::FileIdentity), (1, Method::ImageId)] {
+            let away = Fault::Refuse(ErrorClass::Unavailable, "Connection timed out");
+            world.fault(method, nth, away);
+        }
+    });
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    assert_eq!((view.state, view.warnings.len()), (State::Succeeded, 0), "{view:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_takes_nothing_for_a_moment_makes_no_end_wrong() {
+    for length in [1, 3] {
+        let mut nth = 1;
+        loop {
+            let stage = Stage::new(Home::Rbd, true).await;
+            let request = stage.guest.request("nfs-1");
+            stage.begin(&request).await;
+            stage.world.fail_journal(nth..nth + length);
+            let view = stage.end(&request).await;
+            let writes = stage.world.journal_writes();
+            // The next life reads the same story, also after the guest has stopped.
+            stage.world.shut_down(&stage.guest.uuid);
+            let stage = stage.restart().await;
+            let again = stage.end(&request).await;
+            assert_eq!(again.state, view.state, "write {nth}: {again:#?}");
+            if nth > writes {
+                break;
+            }
+            nth += 1;
+        }
+        assert!(nth > 15, "{nth}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_the_journal_did_not_take_at_once_is_written_down_later() {
+    let mut cleaned = 0;
+    for nth in 1..25 {
+        let stage = Stage::new(Home::Rbd, true).await;
+        let request = stage.guest.request("nfs-1");
+        stage.begin(&request).await;
+        stage.world.fail_journal(nth..nth + 1);
+        stage.world.fault(Method::RemoveImage, 1, Fault::Hang);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let view = stage.agent.engine.operation(&request.operation).await.expect("it is known");
+        // The agent is killed while it waits, and QEMU can no longer be asked when it comes back.
+        stage.world.shut_down(&stage.guest.uuid);
+        let stage = stage.restart().await;
+        let again = stage.end(&request).await;
+        if view.state == State::Cleaning {
+            cleaned += 1;
+            assert_eq!(again.state, State::Succeeded, "write {nth}: {again:#?}");
+        }
+    }
+    assert!(cleaned > 10, "{cleaned}");
+}

@@ -21,6 +21,8 @@ struct Inner {
     reached: Vec<String>,
     kill_at: Option<usize>,
     hold_at: Option<usize>,
+    writes_fail: std::ops::Range<usize>,
+    writes: usize,
     dead: bool,
 }
 
@@ -90,6 +92,28 @@ impl World {
         }
     }
 
+    /// Lets these writes to the journal fail, counted from one from now on.
+    pub fn fail_journal(&self, writes: std::ops::Range<usize>) {
+        let mut life = self.life();
+        (life.writes, life.writes_fail) = (0, writes);
+    }
+
+    /// How many writes were tried since.
+    pub fn journal_writes(&self) -> usize {
+        self.life().writes
+    }
+
+    fn journal_takes(&self, point: &str) -> Result<(), JournalError> {
+        let mut life = self.life();
+        if point.starts_with("before ") {
+            life.writes += 1;
+            if life.writes_fail.contains(&life.writes) {
+                return Err(JournalError::WriterGone);
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the agent's journal, with points before and after every write.
     ///
     /// Errors: as [`Journal::open`].
@@ -98,7 +122,10 @@ impl World {
         let journal = Journal::open(path)?;
         Ok(journal.with_hook(Arc::new(move |name| {
             let world = world.clone();
-            Box::pin(async move { world.point(name).await })
+            Box::pin(async move {
+                world.point(name.clone()).await;
+                world.journal_takes(&name)
+            })
         })))
     }
 }

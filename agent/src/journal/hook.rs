@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::Journal;
+use super::{Journal, JournalError};
 
-/// Called with the point's name; the write goes on when the future ends.
-pub type Hook = Arc<dyn Fn(String) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Called with the point's name; the write goes on when the future ends, or fails with its error.
+pub type Hook = Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), JournalError>> + Send + Sync>;
 
 /// The place of a hook in the journal.
 #[derive(Clone, Default)]
@@ -21,9 +21,10 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    pub(super) async fn reach(&self, name: &str) {
-        if let Some(hook) = &self.0 {
-            hook(name.to_owned()).await;
+    pub(super) async fn reach(&self, name: &str) -> Result<(), JournalError> {
+        match &self.0 {
+            Some(hook) => hook(name.to_owned()).await,
+            None => Ok(()),
         }
     }
 }
