@@ -17,7 +17,7 @@ build: install ## Build the release binaries
 	cargo build --release --locked -p volferry-agent -p volferry-tests --bins
 
 demo: build ## Watch the disks of a writing guest move from qcow2 to Ceph, to another pool, and back
-	@tests/run-demo.sh
+	@tests/lab/with-lab.sh target/release/lab-demo
 
 test: install lint test-quick test-lab ## Everything, from nothing, on real libvirt, QEMU and Ceph
 
@@ -32,7 +32,7 @@ cases: build ## Real-world inputs with the right answers
 	@tests/run-cases.sh
 
 test-lab: build cases ## Tests on a writing guest in the lab
-	@tests/run-lab-tests.sh
+	@tests/lab/with-lab.sh tests/run-lab-tests.sh
 
 lab-up: ## Start the lab: a one-node Ceph, a private libvirtd, file pools
 	@tests/lab/lab-up.sh
@@ -41,10 +41,10 @@ lab-down: ## Stop the lab (PURGE=1 removes its folder too)
 	@tests/lab/lab-down.sh $(if $(PURGE),--purge)
 
 lab-smoke: build ## Show that the lab itself is sound, without volferry
-	@tests/lab/lab-up.sh && tests/lab/smoke.sh
+	@tests/lab/with-lab.sh tests/lab/smoke.sh
 
 bench: build ## Measure the budgets (by hand, minutes; figures go to docs/performance.md)
-	@tests/run-bench.sh
+	@tests/lab/with-lab.sh tests/run-bench.sh
 
 fmt: ## Format
 	cargo fmt --all

@@ -1,19 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests that need the lab, one after the other, and takes the lab down again if it was down before.
-#   run-lab-tests.sh [FILTER]
+# Runs the tests that need the lab, one after the other. The lab is up: tests/lab/with-lab.sh sees to that.
+#   tests/lab/with-lab.sh tests/run-lab-tests.sh [FILTER]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-up_before=
-if tests/lab/lab-status.sh >/dev/null 2>&1; then up_before=yes; fi
-tests/lab/lab-up.sh
-finish() {
-  local status=$?
-  if [[ -z $up_before ]]; then tests/lab/lab-down.sh; fi
-  exit "$status"
-}
-trap finish EXIT
-tests/lab/guest.sh
 # shellcheck source=/dev/null
 source tests/lab/env.sh
 set -a
