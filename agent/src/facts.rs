@@ -23,6 +23,8 @@ pub struct HostFacts {
 pub struct WorldFacts {
     /// The domain's state.
     pub state: DomainState,
+    /// Which run of its QEMU was looked at.
+    pub run: String,
     /// Whether a stored definition exists.
     pub persistent: bool,
     /// The stored definition.

@@ -14,6 +14,7 @@ mod jobs;
 mod lane;
 mod lanes;
 mod query_block;
+mod run;
 mod secrets;
 mod translate;
 

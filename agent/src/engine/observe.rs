@@ -79,14 +79,16 @@ async fn world(
         async {
             let block = ports.domains.block_info(&domain.uuid, &route.target).await?;
             let devices = ports.domains.qemu_devices(&domain.uuid).await?;
-            Ok::<_, PortError>((block, devices))
+            let run = ports.domains.run_of(&domain.uuid).await?;
+            Ok::<_, PortError>((block, devices, run))
         },
         source(ports, route),
         destination(ports, route),
     );
-    let (block, qemu) = qemu.map_err(|error| host_trouble(&error))?;
+    let (block, qemu, run) = qemu.map_err(|error| host_trouble(&error))?;
     Ok(WorldFacts {
         state: domain.state,
+        run,
         persistent: domain.persistent,
         inactive_xml: domain.inactive_xml.clone(),
         snapshots: domain.snapshots.clone(),

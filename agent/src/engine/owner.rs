@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::context::Context;
@@ -249,6 +250,7 @@ impl Owner {
         self.view.phases.push(PhaseSpan { state: next, entered: now, lasted: None });
         self.view.state = next;
         self.view.detail = None;
+        self.view.waits_for_pivot &= next == State::Ready;
         tracing::info!(
             operation = %self.id(), domain = %self.view.domain_name, disk = %self.view.target,
             state = %next, "state"
@@ -299,6 +301,19 @@ impl Owner {
     /// True when the step was begun before, by this owner or one before it.
     pub(super) fn was_intended(&self, step: StepKind) -> bool {
         self.memory.intended.contains(&step)
+    }
+
+    /// Hears everything reported so far.
+    pub(super) fn hear_all(&mut self) {
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => {
+                    self.memory.words.hear(&event, &self.plan.domain, &self.plan.target);
+                }
+                Err(TryRecvError::Lagged(_)) => self.memory.words.miss(),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
     }
 
     /// Ends the way forward when a cancel is wished for.

@@ -13,6 +13,7 @@ pub fn rebuild(context: Arc<Context>, stored: StoredOperation, links: Links) -> 
     let StoredOperation { plan, mut view, records } = stored;
     let mut state = State::Queued;
     let mut memory = Memory { resumed: true, ..Memory::default() };
+    memory.words.miss();
     for record in &records {
         if let What::Transition { event } = record.what {
             match transition(state, event) {

@@ -10,7 +10,10 @@ use crate::plan::StepKind;
 pub async fn settle(owner: &mut Owner, stop: Stop) {
     let end = match stop {
         Stop::Undecided(failure) => {
-            owner.view.failure = Some(failure);
+            owner.view.failure = Some(failure.clone());
+            if !matches!(owner.view.state, State::Pivoting | State::RollingBack) {
+                begin_after_failure(owner, failure).await;
+            }
             owner.advance_anyway(Event::ProofMissing, vec![]).await;
             return;
         }
@@ -63,12 +66,13 @@ async fn undo(owner: &mut Owner, step: &crate::plan::Step) -> Result<(), Failure
             owner.note_anyway(vec![What::UndoFailed { step: kind, text }]).await;
             Ok(())
         }
-        Err(UndoError::Moved(text)) => Err(Failure::new(
+        Err(UndoError::NotTheSource(text)) => Err(Failure::new(
             FailureCause::JobStolen,
             Side::Host,
             format!(
-                "the disk was switched to the destination by somebody else while the operation was undone: \
-                 {text}; both volumes are kept"
+                "while the operation was undone the destination turned out to be, or perhaps to be, the current \
+                 volume: {text}; nothing more was undone and both volumes are kept: compare their contents and \
+                 times of writing"
             ),
         )),
     }

@@ -3,6 +3,7 @@
 
 mod await_ready;
 mod create_destination;
+mod current;
 mod pivot;
 mod publish_destination;
 mod remove_source;
@@ -76,8 +77,8 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
 pub enum UndoError {
     /// Something stays behind; the operation ends all the same.
     LeftBehind(String),
-    /// The disk is on the destination after all: nothing more may be undone.
-    Moved(String),
+    /// The disk is on the destination after all, or may be: nothing more may be undone.
+    NotTheSource(String),
 }
 
 /// Says how it ended.

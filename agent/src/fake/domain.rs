@@ -33,6 +33,8 @@ pub struct Domain {
 /// A running QEMU.
 #[derive(Debug, Default)]
 pub struct Qemu {
+    /// Tells it from every other QEMU.
+    pub run: u64,
     /// Its disks by target.
     pub disks: BTreeMap<String, QemuDisk>,
 }
@@ -103,7 +105,7 @@ impl Domain {
 impl State {
     /// Starts QEMU on whatever the text names.
     pub fn start(&mut self, uuid: &DomainUuid, text: &str) {
-        let mut qemu = Qemu::default();
+        let mut qemu = Qemu { run: self.number(), ..Qemu::default() };
         let Ok(parsed) = DomainXml::parse(text) else { return };
         for disk in parsed.disks() {
             let user = disk.auth().and_then(|auth| auth.username.as_deref());
@@ -135,12 +137,13 @@ impl State {
 
     /// Somebody starts a stopped domain again from its stored definition.
     pub fn start_again(&mut self, uuid: &DomainUuid) {
-        let id = self.number();
         let stored = self.domains.get(uuid).and_then(|domain| domain.inactive_xml.clone());
         let Some(stored) = stored else { return };
-        let live = stored
-            .replacen("<domain type='kvm'", &format!("<domain type='kvm' id='{id}'"), 1)
-            .replacen("<target dev='vda' bus='virtio'/>", super::scene::TARGET_WITH_ALIAS, 1);
+        let live = stored.replacen("<domain type='kvm'", "<domain type='kvm' id='1'", 1).replacen(
+            "<target dev='vda' bus='virtio'/>",
+            super::scene::TARGET_WITH_ALIAS,
+            1,
+        );
         self.start(uuid, &live);
     }
 

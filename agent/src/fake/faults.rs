@@ -13,6 +13,8 @@ pub enum Method {
     ListDomains,
     BlockInfo,
     QemuDevices,
+    RunOf,
+    Definition,
     Define,
     SecretExists,
     Versions,
@@ -66,6 +68,8 @@ impl Method {
                 | M::ListDomains
                 | M::BlockInfo
                 | M::QemuDevices
+                | M::RunOf
+                | M::Definition
                 | M::Define
                 | M::SecretExists
                 | M::Versions

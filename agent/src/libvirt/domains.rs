@@ -1,13 +1,14 @@
 //! The domains port over libvirt: what stays inside libvirt on the shared connection, what asks QEMU on a lane.
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use virt::error::{Error, ErrorNumber, ErrorNumberEnum};
 use virt_sys as sys;
 
 use super::error::port_error;
-use super::{LibvirtPorts, ffi, query_block, translate};
+use super::{LibvirtPorts, ffi, query_block, run, translate};
 use crate::ports::domains::{DomainSummary, HostVersions};
 use crate::ports::{
     BlockInfo, DomainObservation, DomainState, Domains, ErrorClass, PortError, QemuBlockDevice,
@@ -72,6 +73,36 @@ impl Domains for LibvirtPorts {
                     .qemu_monitor_command(query_block::COMMAND, 0)
                     .map_err(|error| port_error(&operation, &error))?;
                 query_block::parse(&operation, &answer)
+            })
+            .await
+    }
+
+    async fn run_of(&self, domain: &DomainUuid) -> Result<String, PortError> {
+        let call = self.qemu_call(format!("query-cpus-fast of domain {domain}"));
+        let operation = call.operation.clone();
+        self.lanes
+            .run(domain, call, move |domain| {
+                let answer = domain
+                    .qemu_monitor_command(run::COMMAND, 0)
+                    .map_err(|error| port_error(&operation, &error))?;
+                run::parse(&operation, &answer)
+            })
+            .await
+    }
+
+    async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError> {
+        let operation = format!("read the stored definition of domain {domain}");
+        let (uuid, words) = (domain.clone(), operation.clone());
+        self.reads
+            .run(&operation, self.timeouts.read, move |connection| {
+                let read = || {
+                    let domain = connection.lookup_domain_by_uuid_string(uuid.as_str())?;
+                    let flags = sys::VIR_DOMAIN_XML_INACTIVE | sys::VIR_DOMAIN_XML_SECURE;
+                    domain.is_persistent()?.then(|| domain.xml_desc(flags)).transpose()
+                };
+                read()
+                    .map(|text| text.map(SecretString::from))
+                    .map_err(|error| port_error(&words, &error))
             })
             .await
     }

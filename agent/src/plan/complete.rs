@@ -49,7 +49,7 @@ pub fn complete(
         spec: spec.clone(),
         domain_name: domain_name.to_owned(),
         domain: domain.clone(),
-        domain_run: route.domain.id(),
+        domain_run: world.run.clone(),
         persistent: world.persistent,
         target: route.target.clone(),
         alias: route.disk.alias.clone(),

@@ -39,6 +39,17 @@ impl Named {
         }
     }
 
+    /// The same of a volume that is known; none when its names are not what Ceph allows.
+    pub fn of_volume(volume: &VolumeLocation) -> Option<Self> {
+        match volume {
+            VolumeLocation::File { path } => Some(Self::File(path.clone())),
+            VolumeLocation::Rbd { address, image } => Some(Self::Rbd {
+                monitors: MonitorList::parse(&address.monitors, 0).ok(),
+                image: address.image_path(image).parse().ok()?,
+            }),
+        }
+    }
+
     /// Whether both may be one volume. Clusters count as one when they share a monitor, or when a list is missing.
     pub fn may_be(&self, other: &Self) -> bool {
         match (self, other) {

@@ -19,9 +19,8 @@ pub struct Plan {
     pub domain_name: String,
     /// The domain.
     pub domain: DomainUuid,
-    /// libvirt's number of this run of the domain: another one means another QEMU.
-    #[serde(default)]
-    pub domain_run: Option<String>,
+    /// The run of the domain's QEMU that was planned for; in another one nothing is as it was.
+    pub domain_run: String,
     /// Whether a stored definition exists.
     pub persistent: bool,
     /// The disk.

@@ -1,6 +1,7 @@
 //! Domains: looking one up, its XML, its disks as libvirt and QEMU see them, its stored definition.
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 
 use super::error::PortError;
 use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid};
@@ -115,6 +116,14 @@ pub trait Domains: Send + Sync {
 
     /// QEMU's own view of the domain's disks. Taints the domain (`custom-monitor`).
     async fn qemu_devices(&self, domain: &DomainUuid) -> Result<Vec<QemuBlockDevice>, PortError>;
+
+    /// What tells this run of the domain's QEMU from any other, before or after: the process, its start, the host's
+    /// boot. libvirt's domain ids repeat. `NotFound` when it does not run.
+    async fn run_of(&self, domain: &DomainUuid) -> Result<String, PortError>;
+
+    /// The stored definition with everything in it, passwords included; none of a transient domain. Only for
+    /// storing it again.
+    async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError>;
 
     /// Stores a definition; the domain it names must exist. Idempotent.
     async fn define(&self, domain: &DomainUuid, xml: &str) -> Result<(), PortError>;

@@ -8,11 +8,13 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::current::{Current, current};
 use super::start_copy::{Seen, guest_gone, see};
+use crate::engine::backoff::Backoff;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, RateMeter, Side, State};
-use crate::plan::StepKind;
+use crate::plan::{Step, StepKind};
 use crate::ports::{EventKind, JobEnd, JobInfo, PortError, TimedEvent};
 
 const STEP: StepKind = StepKind::AwaitReady;
@@ -28,6 +30,9 @@ pub async fn run(
     let mut wait = Wait::new(owner, deadline);
     if owner.view.state == State::Copying {
         wait.until_ready(owner).await?;
+        if owner.memory.proof.is_some() {
+            return Ok(());
+        }
         // With a pivot at once, READY and the intent to pivot are written down together, in one flush.
         if manual_pivot && !owner.memory.pivot_wished {
             owner.view.waits_for_pivot = true;
@@ -37,6 +42,9 @@ pub async fn run(
     if manual_pivot && !owner.memory.pivot_wished {
         owner.memory.ready_at = None;
         wait.until_wished(owner).await?;
+        if owner.memory.proof.is_some() {
+            return Ok(());
+        }
         owner.view.waits_for_pivot = false;
         owner.memory.pivot_wished = true;
         let outcome = StepOutcome::Nothing;
@@ -52,7 +60,11 @@ pub async fn run(
 /// Waits once more after QEMU refused a pivot as not ready.
 pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
     owner.memory.ready_at = None;
-    let mut wait = Wait::new(owner, None);
+    let deadline = owner.plan.steps.iter().find_map(|step| match step {
+        Step::AwaitReady { deadline, .. } => *deadline,
+        _ => None,
+    });
+    let mut wait = Wait::new(owner, deadline);
     wait.state.reset_immediately();
     wait.until_ready(owner).await
 }
@@ -92,8 +104,9 @@ impl Wait {
         }
     }
 
+    /// Returns at READY, or when the memory holds proof that somebody else pivoted.
     async fn until_ready(&mut self, owner: &mut Owner) -> Result<(), Stop> {
-        loop {
+        while owner.memory.proof.is_none() {
             if let Some(event) = self.next(owner).await? {
                 if ours(owner, &event) && event.event.kind == EventKind::JobReady {
                     owner.memory.ready_at = Some(event.at);
@@ -105,10 +118,11 @@ impl Wait {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     async fn until_wished(&mut self, owner: &mut Owner) -> Result<(), Stop> {
-        while !owner.wishes.borrow().pivot {
+        while !owner.wishes.borrow().pivot && owner.memory.proof.is_none() {
             if let Some(event) = self.next(owner).await? {
                 self.check_end(owner, &event).await?;
             } else {
@@ -134,7 +148,10 @@ impl Wait {
                         return Ok(Some(event));
                     }
                     // Events were lost, or none will come any more: only reading tells.
-                    Err(RecvError::Lagged(_)) => return Ok(None),
+                    Err(RecvError::Lagged(_)) => {
+                        owner.memory.words.miss();
+                        return Ok(None);
+                    }
                     Err(RecvError::Closed) => { self.state.tick().await; return Ok(None) }
                 },
                 changed = owner.wishes.changed() => if changed.is_err() {
@@ -186,8 +203,15 @@ impl Wait {
     async fn read_state(&mut self, owner: &mut Owner) -> Result<bool, Stop> {
         match see(owner).await {
             Ok(Seen::OurCopy { ready }) => Ok(ready),
-            Ok(Seen::Gone) => Err(Stop::Failed(guest_gone("during the copy"))),
-            Ok(Seen::NoJob | Seen::OtherJob) => Err(Stop::Failed(self.why(owner).await)),
+            Ok(Seen::Gone) => {
+                ended(owner, guest_gone("during the copy")).await?;
+                Ok(false)
+            }
+            Ok(Seen::NoJob | Seen::OtherJob) => {
+                let why = self.why(owner).await;
+                ended(owner, why).await?;
+                Ok(false)
+            }
             Err(error) => {
                 owner.say(Some(format!("waiting for libvirt: {}", error.message)));
                 Ok(false)
@@ -205,17 +229,19 @@ impl Wait {
         }
         match &event.event.kind {
             EventKind::DomainStopped { reason } => {
-                let text = format!("the guest stopped during the copy ({reason})");
-                Err(Stop::Failed(Failure::new(FailureCause::GuestGone, Side::Guest, text)))
+                ended(owner, guest_gone(&format!("during the copy ({reason})"))).await
             }
-            EventKind::JobEnded(end) if ours(owner, event) => Err(Stop::Failed(match end {
-                JobEnd::Failed => self.why(owner).await,
-                JobEnd::Completed | JobEnd::Cancelled => Failure::new(
-                    FailureCause::JobStolen,
-                    Side::Host,
-                    "the block job was ended by somebody else",
-                ),
-            })),
+            EventKind::JobEnded(end) if ours(owner, event) => {
+                let failure = match end {
+                    JobEnd::Failed => self.why(owner).await,
+                    JobEnd::Completed | JobEnd::Cancelled => Failure::new(
+                        FailureCause::JobStolen,
+                        Side::Host,
+                        "the block job was ended by somebody else",
+                    ),
+                };
+                ended(owner, failure).await
+            }
             _ => Ok(()),
         }
     }
@@ -244,18 +270,49 @@ impl Wait {
     }
 }
 
+/// The job or the guest ended, and not by us: which volume is current now decides what that means.
+///
+/// Errors: the source is current, and the operation failed; or it cannot be told. Otherwise the memory holds proof
+/// that somebody else pivoted.
+async fn ended(owner: &mut Owner, failure: Failure) -> Result<(), Stop> {
+    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    loop {
+        let error = match current(owner).await {
+            Ok(Current::Source) => return Err(Stop::Failed(failure)),
+            Ok(Current::Destination(proof)) => {
+                owner.memory.proof = Some(proof);
+                return Ok(());
+            }
+            Ok(Current::Unclear(why)) => return Err(Stop::Undecided(unclear(failure, &why))),
+            Err(error) => error,
+        };
+        owner.say(Some(format!("which volume is current is not known yet: {}", error.message)));
+        owner.check_cancel()?;
+        backoff.wait().await;
+    }
+}
+
+fn unclear(failure: Failure, why: &str) -> Failure {
+    let text = format!(
+        "{}, and which volume is the current one cannot be told: {why}; both are kept: compare their contents and \
+         times of writing before starting the guest",
+        failure.text
+    );
+    Failure { text, ..failure }
+}
+
 fn ours(owner: &Owner, event: &TimedEvent) -> bool {
     event.event.domain.as_ref() == Some(&owner.plan.domain)
         && event.event.target.as_ref() == Some(&owner.plan.target)
 }
 
 fn deadline_passed(owner: &Owner) -> Stop {
-    let remaining = owner.view.progress.remaining;
-    Stop::Failed(Failure::new(
-        FailureCause::Deadline,
-        Side::Host,
-        format!("the deadline passed with {remaining} still to copy"),
-    ))
+    let text = if owner.view.waits_for_pivot {
+        "the deadline passed while the word to pivot was waited for".to_owned()
+    } else {
+        format!("the deadline passed with {} still to copy", owner.view.progress.remaining)
+    };
+    Stop::Failed(Failure::new(FailureCause::Deadline, Side::Host, text))
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

@@ -4,15 +4,13 @@
 //!
 //! Begun before: QEMU is asked.
 
-use tokio::sync::broadcast::error::TryRecvError;
-
 use super::start_copy::{Seen, same_run, see};
 use super::verify_move::{Used, qemu_uses};
 use super::{await_ready, volumes};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::{Owner, Stop, internal};
 use crate::journal::{Proof, StepOutcome, What};
-use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::operation::{Event, Failure, FailureCause, Side, State, transition};
 use crate::plan::StepKind;
 use crate::ports::{ErrorClass, PortError};
 use crate::spec::Identity;
@@ -24,12 +22,20 @@ enum Outcome {
     Moved(Proof),
     /// Certainly not done; the job still mirrors.
     NotDone,
+    /// Not even intended.
+    NotYet,
 }
 
 /// Pivots, however often QEMU says that it is not ready yet.
 pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
     let mut backoff = Backoff::unbounded(&owner.context.tuning);
     loop {
+        if let Some(proof) = owner.memory.proof
+            && !owner.view.state.is_moved()
+        {
+            by_somebody_else(owner, proof).await;
+            return Ok(());
+        }
         let outcome = if owner.view.state == State::Pivoting {
             decide(owner, None).await?
         } else {
@@ -46,24 +52,28 @@ pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
                 backoff.wait().await;
                 await_ready::again(owner).await?;
             }
+            Outcome::NotYet => {
+                backoff.wait().await;
+                await_ready::again(owner).await?;
+            }
         }
     }
 }
 
-/// The hot path: intent and look at the destination side by side, then the call.
+/// The hot path: a look at the destination, the intent, the call.
 async fn attempt(owner: &mut Owner) -> Result<Outcome, Stop> {
     let ports = owner.context.ports.clone();
-    let destination = owner.plan.destination.clone();
-    let (look, written) = tokio::join!(volumes::identity(&ports, &destination), intend(owner));
-    written?;
-    match look {
+    // Before the intent: as long as the destination cannot be looked at, the operation can still be cancelled.
+    match volumes::identity(&ports, &owner.plan.destination).await {
         Ok(found) if found.is_some() && found == owner.memory.created => {}
         Ok(found) => return Err(Stop::Failed(replaced(owner, found))),
         Err(error) => {
             owner.say(Some(format!("cannot look at the destination: {}", error.message)));
-            return Ok(Outcome::NotDone);
+            return Ok(Outcome::NotYet);
         }
     }
+    owner.check_cancel()?;
+    intend(owner).await?;
     let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
     match ports.jobs.pivot(&domain, &target).await {
         Ok(answer) => {
@@ -118,7 +128,7 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
     let mut backoff = Backoff::unbounded(&owner.context.tuning);
     loop {
         let used = qemu_uses(owner).await;
-        hear(owner);
+        owner.hear_all();
         if owner.memory.words.pivoted() {
             return Ok(Outcome::Moved(Proof::JobCompleted));
         }
@@ -155,22 +165,11 @@ async fn on_source(
 
 /// What is proved when the QEMU that was asked can no longer tell.
 fn without_qemu(owner: &mut Owner, why: &str) -> Result<Outcome, Stop> {
-    hear(owner);
+    owner.hear_all();
     if owner.memory.words.completed() {
         Ok(Outcome::Moved(Proof::JobCompleted))
     } else {
         Err(Stop::Undecided(undecided(owner, why)))
-    }
-}
-
-/// Hears everything reported so far.
-fn hear(owner: &mut Owner) {
-    loop {
-        match owner.events.try_recv() {
-            Ok(event) => owner.memory.words.hear(&event, &owner.plan.domain, &owner.plan.target),
-            Err(TryRecvError::Lagged(_)) => {}
-            Err(TryRecvError::Empty | TryRecvError::Closed) => return,
-        }
     }
 }
 
@@ -203,4 +202,28 @@ async fn proved(owner: &mut Owner, proof: Proof) {
     owner.remember_done(STEP, &outcome);
     let what = vec![What::Proved { proof }, What::Done { step: STEP, outcome }];
     owner.advance_anyway(Event::PivotProved, what).await;
+}
+
+/// Somebody else switched the disk to our copy: it has moved all the same.
+async fn by_somebody_else(owner: &mut Owner, proof: Proof) {
+    let mut what = Vec::new();
+    for event in [Event::CopyReady, Event::PivotIntended] {
+        if transition(owner.view.state, event).is_ok() && owner.enter(event).is_ok() {
+            what.push(What::Transition { event });
+        }
+    }
+    let outcome = StepOutcome::Nothing;
+    for step in [StepKind::AwaitReady, STEP] {
+        owner.remember_intent(step);
+        owner.remember_done(step, &outcome);
+        what.push(What::Done { step, outcome: outcome.clone() });
+    }
+    what.push(What::Proved { proof });
+    owner.warn(format!(
+        "disk {} was switched to the destination by somebody else ({})",
+        owner.plan.target,
+        proof.as_str()
+    ));
+    owner.note_anyway(what).await;
+    owner.advance_anyway(Event::PivotProved, vec![]).await;
 }

@@ -5,6 +5,7 @@
 use volferry_xml::{Disk, DomainXml};
 
 use super::UndoError;
+use super::current::{Current, current};
 use super::verify_move::{Used, qemu_uses};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::{Owner, Stop};
@@ -162,11 +163,11 @@ pub async fn look(owner: &mut Owner) -> Result<Seen, Stop> {
 
 /// Whether the guest still runs in the QEMU it had when the plan was made.
 pub async fn same_run(owner: &Owner) -> Result<bool, PortError> {
-    let reference = owner.plan.domain.clone().into();
-    let domain = owner.context.ports.domains.observe(&reference).await?;
-    let id = DomainXml::parse(&domain.live_xml).ok().and_then(|xml| xml.id());
-    // A plan of an agent that did not record the run cannot tell.
-    Ok(owner.plan.domain_run.is_none() || id == owner.plan.domain_run)
+    match owner.context.ports.domains.run_of(&owner.plan.domain).await {
+        Ok(run) => Ok(run == owner.plan.domain_run),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads the live XML once.
@@ -199,15 +200,9 @@ pub async fn see(owner: &Owner) -> Result<Seen, PortError> {
     })
 }
 
-/// Whether an image of the XML is this volume.
+/// Whether an image of the XML is this volume, in the same cluster as far as can be told.
 pub fn is_volume(image: &Named, volume: &VolumeLocation) -> bool {
-    match (image, volume) {
-        (Named::File(path), VolumeLocation::File { path: other }) => path == other,
-        (Named::Rbd { image, .. }, VolumeLocation::Rbd { address, image: name }) => {
-            image.to_string() == address.image_path(name)
-        }
-        _ => false,
-    }
+    Named::of_volume(volume).is_some_and(|volume| image.may_be(&volume))
 }
 
 /// Whether a disk's source is this volume.
@@ -215,7 +210,7 @@ pub fn disk_is_on(disk: &Disk, volume: &VolumeLocation) -> bool {
     Named::of(&disk.source).is_some_and(|image| is_volume(&image, volume))
 }
 
-/// Ends the job without a pivot and waits until it is really gone.
+/// Ends the job without a pivot, waits until it is really gone, and makes sure that the source is the current volume.
 pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
     let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
     let mut backoff = Backoff::unbounded(&owner.context.tuning);
@@ -228,17 +223,18 @@ pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
                     Err(error) => error.message,
                 }
             }
-            Ok(Seen::NoJob | Seen::OtherJob) => match qemu_uses(owner).await {
-                Ok(Used::Destination) => {
-                    return Err(UndoError::Moved(format!(
-                        "QEMU uses {} for disk {target}",
-                        owner.plan.destination
+            Ok(Seen::NoJob | Seen::OtherJob | Seen::Gone) => match current(owner).await {
+                Ok(Current::Source) => return Ok(()),
+                Ok(Current::Destination(proof)) => {
+                    return Err(UndoError::NotTheSource(format!(
+                        "disk {target} is on {} ({})",
+                        owner.plan.destination,
+                        proof.as_str()
                     )));
                 }
-                Ok(_) => return Ok(()),
+                Ok(Current::Unclear(why)) => return Err(UndoError::NotTheSource(why)),
                 Err(error) => error.message,
             },
-            Ok(Seen::Gone) => return Ok(()),
             Err(error) => error.message,
         };
         owner.say(Some(format!("ending the block job: {trouble}")));

@@ -2,6 +2,7 @@
 //! repaired. Nothing here fails the operation; a disagreement keeps the source.
 
 use rbdutils::monitors::MonitorList;
+use secrecy::{ExposeSecret, SecretString};
 use volferry_xml::{DestinationFormat, DestinationHost, DestinationSource, DomainXml};
 
 use super::start_copy::disk_is_on;
@@ -137,7 +138,8 @@ fn compare_live(owner: &mut Owner, domain: &DomainObservation) {
     }
 }
 
-fn xml_names(owner: &Owner, xml: &str) -> bool {
+/// Whether the XML has our disk on the destination.
+pub fn xml_names(owner: &Owner, xml: &str) -> bool {
     DomainXml::parse(xml).is_ok_and(|xml| {
         xml.find_disk(owner.plan.target.as_str())
             .is_ok_and(|disk| disk_is_on(disk, &owner.plan.destination))
@@ -147,20 +149,17 @@ fn xml_names(owner: &Owner, xml: &str) -> bool {
 async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(), PortError> {
     let Some(stored) = domain.inactive_xml else { return Ok(()) };
     let target = owner.plan.target.to_string();
-    let repaired = match DomainXml::parse(&stored) {
+    match DomainXml::parse(&stored) {
         // A disk that is not in the stored definition was plugged in live only.
         Ok(xml) if xml.find_disk(&target).is_err() => return Ok(()),
-        Ok(_) if xml_names(owner, &stored) => return Ok(()),
-        Ok(xml) => destination_source(&owner.plan.destination).and_then(|source| {
-            let format = match owner.plan.destination_format {
-                VolumeFormat::Raw => DestinationFormat::Raw,
-                VolumeFormat::Qcow2 => DestinationFormat::Qcow2,
-            };
-            xml.with_disk_volume_replaced(&target, &source, format, None)
-                .map_err(|error| error.to_string())
-        }),
-        Err(error) => Err(error.to_string()),
+        _ if xml_names(owner, &stored) => return Ok(()),
+        _ => {}
+    }
+    // Read again with its passwords, which are stored again with the rest.
+    let Some(definition) = owner.context.ports.domains.definition(&owner.plan.domain).await? else {
+        return Ok(());
     };
+    let repaired = repaired(owner, &definition);
     let outcome = match repaired {
         Ok(xml) => match owner.context.ports.domains.define(&owner.plan.domain, &xml).await {
             // Defining twice does no harm; what is stored is compared again.
@@ -181,6 +180,20 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
         ),
     }
     Ok(())
+}
+
+/// The definition with our disk on the destination. Errors say nothing of the text, for it may hold passwords.
+fn repaired(owner: &Owner, definition: &SecretString) -> Result<String, String> {
+    let source = destination_source(&owner.plan.destination)?;
+    let format = match owner.plan.destination_format {
+        VolumeFormat::Raw => DestinationFormat::Raw,
+        VolumeFormat::Qcow2 => DestinationFormat::Qcow2,
+    };
+    let target = owner.plan.target.as_str();
+    DomainXml::parse(definition.expose_secret())
+        .ok()
+        .and_then(|xml| xml.with_disk_volume_replaced(target, &source, format, None).ok())
+        .ok_or_else(|| "the stored definition could not be edited".to_owned())
 }
 
 fn destination_source(volume: &VolumeLocation) -> Result<DestinationSource, String> {

@@ -15,6 +15,8 @@ pub struct Words {
     ended_well: bool,
     /// libvirt's own word for the end.
     end: Option<JobEnd>,
+    /// Something may have been said that was not heard.
+    missed: bool,
 }
 
 /// True for QEMU's name of a copy of this disk, `copy-<target>-<node>`.
@@ -28,6 +30,9 @@ fn is_ours(device: &str, target: &DiskTarget) -> bool {
 impl Words {
     /// Takes an event in, if it is about this disk's copy.
     pub fn hear(&mut self, event: &TimedEvent, domain: &DomainUuid, target: &DiskTarget) {
+        if matches!(event.event.kind, EventKind::ConnectionLost | EventKind::ConnectionRestored) {
+            self.missed = true;
+        }
         if event.event.domain.as_ref() != Some(domain) {
             return;
         }
@@ -44,6 +49,16 @@ impl Words {
             }
             _ => {}
         }
+    }
+
+    /// Events may have come that were not heard.
+    pub fn miss(&mut self) {
+        self.missed = true;
+    }
+
+    /// Whether events may have come that were not heard.
+    pub fn missed(&self) -> bool {
+        self.missed
     }
 
     /// Forgets how a job ended.

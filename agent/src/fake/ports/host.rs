@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 use tokio::sync::broadcast;
 
 use crate::fake::World;
@@ -96,6 +97,24 @@ impl Domains for World {
                 io_status: Some("ok".to_owned()),
             };
             Ok(disks.map(device).collect())
+        })
+        .await
+    }
+
+    async fn run_of(&self, domain: &DomainUuid) -> Result<String, PortError> {
+        let what = "ask QEMU for its threads".to_owned();
+        self.call(Method::RunOf, what.clone(), |state| {
+            let run = state.running(domain, &what)?.qemu.as_ref().map(|qemu| qemu.run);
+            Ok(format!("run {}", run.unwrap_or_default()))
+        })
+        .await
+    }
+
+    async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError> {
+        let what = "read the stored definition".to_owned();
+        self.call(Method::Definition, what.clone(), |state| match state.domains.get(domain) {
+            Some(domain) => Ok(domain.inactive_xml.clone().map(SecretString::from)),
+            None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
         })
         .await
     }
