@@ -4,8 +4,8 @@
 use rbdutils::monitors::MonitorList;
 
 use crate::ports::{
-    BlockInfo, DomainState, FileObservation, FolderObservation, ImageObservation, QemuBlockDevice,
-    RbdPoolSpace, Snapshots,
+    BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageObservation,
+    QemuBlockDevice, RbdPoolSpace, Snapshots,
 };
 use crate::spec::{Bytes, Identity, Pool};
 
@@ -68,6 +68,8 @@ pub enum DestinationFacts {
         existing: Option<Identity>,
         /// The folder.
         folder: FolderObservation,
+        /// Who may use files there; not looked at while the folder lies on no mount although it must.
+        access: Option<FolderAccess>,
     },
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Paths and clusters may hang: every call is bounded in time and in number. Nothing is decided here.
 
+mod confinement;
 pub mod files;
 pub mod images;
 pub mod keys;

@@ -4,6 +4,7 @@
 //! the configuration alone (the offline form of `volferry plan` ends here), [`complete::complete`] judges what was
 //! then seen of the world and writes down the steps with every value they need.
 
+pub mod access;
 pub mod complete;
 pub mod naming;
 pub mod policy;

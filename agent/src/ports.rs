@@ -21,7 +21,7 @@ pub use domains::{
 };
 pub use error::{ErrorClass, PortError};
 pub use events::{DomainEvent, EventKind, Events, JobEnd, TimedEvent};
-pub use files::{FileObservation, FileOwner, Files, FolderObservation};
+pub use files::{FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation};
 pub use images::{ImageObservation, Images, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
 

@@ -191,10 +191,32 @@ async fn a_folder_tells_its_space_and_whether_it_is_mounted() {
     let folder = folder();
     let seen = folder.files.folder(folder.root.path()).await.expect("seen");
     assert!(seen.available.0 > 0 && seen.total >= seen.available);
-    assert!(!seen.is_mount_point);
+    let root = folder.files.folder(Path::new("/")).await.expect("seen");
+    assert!(!root.mounted);
     let proc = folder.files.folder(Path::new("/proc")).await.expect("seen");
-    assert!(proc.is_mount_point);
+    assert!(proc.mounted);
     let missing = folder.files.folder(&folder.path("no")).await;
+    assert_eq!(class(missing), Some(ErrorClass::NotFound));
+}
+
+#[tokio::test]
+async fn who_may_use_a_folder_is_seen_without_leaving_anything() {
+    let folder = folder();
+    let pool = folder.path("pool");
+    std::fs::create_dir(&pool).expect("made");
+    std::fs::set_permissions(&pool, std::fs::Permissions::from_mode(0o710)).expect("set");
+    std::os::unix::fs::symlink(&pool, folder.path("link")).expect("linked");
+    let user = FileOwner { uid: nix_uid(), gid: nix_gid(), mode: 0o600 };
+    let seen = folder.files.access(&folder.path("link"), Some(user)).await.expect("allowed");
+    let first = seen.folders.first().expect("the root");
+    assert_eq!(first.path, Path::new("/"));
+    let last = seen.folders.last().expect("the folder itself");
+    assert_eq!(last.path, pool.canonicalize().expect("it exists"));
+    assert_eq!(last.owner, FileOwner { mode: 0o710, ..user });
+    assert!(!last.has_acl);
+    assert!(seen.groups.contains(&user.gid));
+    assert_eq!(std::fs::read_dir(&pool).expect("readable").count(), 0);
+    let missing = folder.files.access(&folder.path("no"), Some(user)).await;
     assert_eq!(class(missing), Some(ErrorClass::NotFound));
 }
 

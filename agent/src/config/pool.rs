@@ -74,7 +74,14 @@ pub fn resolve(raw: RawPool) -> Result<Pool, PoolError> {
 
 fn rbd(raw: RawPool) -> Result<RbdPool, PoolError> {
     const KIND: &str = "rbd";
-    foreign(KIND, &[("path", raw.path.is_some()), ("host", raw.host.is_some())])?;
+    foreign(
+        KIND,
+        &[
+            ("path", raw.path.is_some()),
+            ("host", raw.host.is_some()),
+            ("must_be_mounted", raw.must_be_mounted.is_some()),
+        ],
+    )?;
     let monitors = raw.monitors.ok_or(PoolError::Missing { kind: KIND, key: "monitors" })?;
     let monitors = MonitorList::from_entries(&monitors, raw.port.unwrap_or(0))?;
     let pool = raw.pool.ok_or(PoolError::Missing { kind: KIND, key: "pool" })?;
@@ -118,7 +125,8 @@ fn file(raw: RawPool, kind: FilePoolKind, name: &'static str) -> Result<FilePool
     if kind == FilePoolKind::Local && host.is_none() {
         return Err(PoolError::Missing { kind: name, key: "host" });
     }
-    Ok(FilePool { kind, path, host })
+    let must_be_mounted = raw.must_be_mounted.unwrap_or(kind.is_mounted());
+    Ok(FilePool { kind, path, host, must_be_mounted })
 }
 
 fn foreign(kind: &'static str, keys: &[(&'static str, bool)]) -> Result<(), PoolError> {

@@ -30,6 +30,7 @@ pub struct RawPool {
     pub key_file: Option<String>,
     pub path: Option<String>,
     pub host: Option<String>,
+    pub must_be_mounted: Option<bool>,
 }
 
 /// The type of a pool.

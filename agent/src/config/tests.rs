@@ -49,6 +49,21 @@ fn paths_are_absolute_and_normalised() {
     }
 }
 
+#[test]
+fn only_what_is_a_mount_must_be_mounted_unless_said_otherwise() {
+    for (keys, expected) in [
+        ("type = \"nfs\"\npath = \"/a\"", true),
+        ("type = \"shared-mount-point\"\npath = \"/a\"", true),
+        ("type = \"local\"\npath = \"/a\"\nhost = \"a\"", false),
+        ("type = \"nfs\"\npath = \"/a\"\nmust_be_mounted = false", false),
+        ("type = \"local\"\npath = \"/a\"\nhost = \"a\"\nmust_be_mounted = true", true),
+    ] {
+        let config = Config::parse(&pool(keys)).expect("a file pool");
+        let PoolKind::File(pool) = &config.pools[0].kind else { panic!("a file pool") };
+        assert_eq!(pool.must_be_mounted, expected, "{keys}");
+    }
+}
+
 fn pool_at(path: &str) -> String {
     pool(&format!("type = \"nfs\"\npath = \"{path}\""))
 }
@@ -69,6 +84,10 @@ fn every_error_names_the_file_the_pool_and_the_rule() {
         (
             pool("type = \"rbd\"\nmonitors = [\"m\"]\npool = \"c\"\npath = \"/a\""),
             "pool \"p\": `path` does not belong to a pool of type rbd",
+        ),
+        (
+            pool("type = \"rbd\"\nmonitors = [\"m\"]\npool = \"c\"\nmust_be_mounted = true"),
+            "pool \"p\": `must_be_mounted` does not belong to a pool of type rbd",
         ),
         (pool("type = \"rbd\"\nmonitors = []\npool = \"c\""), "pool \"p\": monitors: "),
         (

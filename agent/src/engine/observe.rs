@@ -6,7 +6,7 @@ use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
 use crate::operation::RetryClass;
 use crate::plan::complete::check_state;
 use crate::plan::route::{self, Request};
-use crate::plan::{Plan, Refusal, RefusalCode, Route, complete};
+use crate::plan::{Plan, Refusal, RefusalCode, Route, access, complete};
 use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
 use crate::spec::{DiskTarget, DomainReference, MigrateSpec, VolumeLocation};
 
@@ -143,15 +143,33 @@ async fn destination(ports: &Ports, route: &Route) -> Result<DestinationFacts, R
         }
         VolumeLocation::File { path } => {
             let trouble = |error| pool_trouble(&pool, &error, Kind::File);
-            let folder = match &route.destination.folder {
-                Some(folder) => folder.path.clone(),
-                None => path.clone(),
+            let (place, must_be_mounted) = match &route.destination.folder {
+                Some(folder) => (folder.path.as_path(), folder.must_be_mounted),
+                None => (path.as_path(), false),
             };
-            let folder = ports.files.folder(&folder).await.map_err(trouble)?;
+            let folder = ports.files.folder(place).await.map_err(trouble)?;
+            let access = if folder.mounted || !must_be_mounted {
+                let user = access::qemu_user(&route.domain);
+                let seen = ports.files.access(place, user).await;
+                Some(seen.map_err(|error| folder_trouble(&pool, &error))?)
+            } else {
+                None
+            };
             let existing = ports.files.identity(path).await.map_err(trouble)?;
-            Ok(DestinationFacts::File { existing, folder })
+            Ok(DestinationFacts::File { existing, folder, access })
         }
     }
+}
+
+/// The agent itself may not make files there as QEMU needs them.
+fn folder_trouble(pool: &str, error: &PortError) -> Refusal {
+    let refusal = pool_trouble(pool, error, Kind::File);
+    if refusal.code != RefusalCode::PermissionDenied {
+        return refusal;
+    }
+    let hint = "the agent must be able to create files there and to give them to QEMU's user: \
+                export it with no_root_squash, and look for a read-only mount";
+    Refusal::new(refusal.code, format!("{}; {hint}", refusal.message))
 }
 
 enum Kind {

@@ -24,9 +24,16 @@ use crate::spec::{Identity, VolumeLocation};
 /// Errors: only before the pivot took effect.
 pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
     match step {
-        Step::CreateDestination { volume, format, size, owner: file_owner } => {
+        Step::CreateDestination { volume, format, size, owner: file_owner, must_be_mounted } => {
             owner.check_cancel()?;
-            create_destination::run(owner, volume, *format, *size, *file_owner).await
+            let what = create_destination::NewVolume {
+                volume,
+                format: *format,
+                size: *size,
+                owner: *file_owner,
+                must_be_mounted: *must_be_mounted,
+            };
+            create_destination::run(owner, &what).await
         }
         Step::PublishDestination { from, to } => {
             owner.check_cancel()?;

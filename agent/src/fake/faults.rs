@@ -34,6 +34,7 @@ pub enum Method {
     FileIdentity,
     ObserveFile,
     ObserveFolder,
+    FolderAccess,
     CreateFile,
     RenameFile,
     RemoveFile,

@@ -15,8 +15,16 @@ pub struct Folder {
     pub available: u64,
     /// Its size.
     pub total: u64,
-    /// Whether it is the root of a mount.
-    pub is_mount_point: bool,
+    /// Whether it lies on another mount than the root file system.
+    pub mounted: bool,
+    /// Owner and mode.
+    pub owner: FileOwner,
+    /// Whether root of this host is root there; where not (`root_squash`), no file can be given away.
+    pub root_is_root: bool,
+    /// Whether that shows without a file of a name.
+    pub probed: bool,
+    /// What every file has as owner and mode, whatever was asked for.
+    pub forces_owner: Option<FileOwner>,
 }
 
 /// One file.
@@ -64,11 +72,27 @@ impl State {
         if self.files.contains_key(path) {
             return Err(exists(what));
         }
+        if let Some(owner) = owner {
+            self.may_give(path.parent().unwrap_or(path), owner)?;
+        }
         let inode = self.number();
-        let owner = owner.unwrap_or(ROOT);
+        let forced = self.folder_of(path, &what)?.forces_owner;
+        let owner = forced.or(owner).unwrap_or(ROOT);
         let file = File { inode, format, size, allocated: 0, owner, snapshots: vec![] };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })
+    }
+
+    /// The server of a folder with `root_squash` lets no file be given to another user.
+    pub(super) fn may_give(&self, folder: &Path, owner: FileOwner) -> Result<(), PortError> {
+        let squashed = self.folders.get(folder).is_some_and(|folder| !folder.root_is_root);
+        if !squashed {
+            return Ok(());
+        }
+        let FileOwner { uid, gid, .. } = owner;
+        let text = format!("the file cannot be given to {uid}:{gid}: Operation not permitted");
+        let what = format!("create a file in {}", folder.display());
+        Err(PortError::new(ErrorClass::PermissionDenied, what, text))
     }
 
     pub(super) fn rename_file(&mut self, from: &Path, to: &Path) -> Result<(), PortError> {

@@ -82,9 +82,19 @@ impl Scene {
         for (index, (name, path, kind)) in FOLDERS.into_iter().enumerate() {
             let path = PathBuf::from(path);
             let device = 40 + index as u64;
-            let folder = Folder { device, available: ROOM, total: 2 * ROOM, is_mount_point: true };
+            let owner = FileOwner { uid: 0, gid: 0, mode: 0o755 };
+            let folder = Folder {
+                device,
+                available: ROOM,
+                total: 2 * ROOM,
+                mounted: true,
+                owner,
+                root_is_root: true,
+                probed: true,
+                forces_owner: None,
+            };
             world.with(|state| state.folders.insert(path.clone(), folder));
-            let kind = PoolKind::File(FilePool { kind, path, host: None });
+            let kind = PoolKind::File(FilePool { kind, path, host: None, must_be_mounted: true });
             pools.push(Pool { name: pool_name(name), kind });
         }
         world.with(|state| state.secrets.insert(SECRET.to_owned()));

@@ -3,6 +3,7 @@
 //! Each call runs on a thread of its own, bounded in time and, for each folder, in number, since a mount may hang.
 //! What is done to a file is in `disk`; nothing is decided here.
 
+mod access;
 mod create;
 mod disk;
 
@@ -14,7 +15,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::blocking::Capped;
-use crate::ports::{ErrorClass, FileObservation, FileOwner, Files, FolderObservation, PortError};
+use crate::ports::{
+    ErrorClass, FileObservation, FileOwner, Files, FolderAccess, FolderObservation, PortError,
+};
 use crate::spec::{Bytes, Identity, VolumeFormat};
 
 /// Calls into one folder at a time; more wait.
@@ -104,6 +107,16 @@ impl Files for HostFiles {
         let operation = format!("look at folder {}", path.display());
         let folder = path.to_owned();
         self.run(path, operation, move || disk::folder(&folder)).await
+    }
+
+    async fn access(
+        &self,
+        path: &Path,
+        user: Option<FileOwner>,
+    ) -> Result<FolderAccess, PortError> {
+        let operation = format!("try to create a file in {}", path.display());
+        let folder = path.to_owned();
+        self.run(path, operation, move || access::look(&folder, user)).await
     }
 
     async fn create(

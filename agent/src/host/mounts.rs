@@ -1,13 +1,20 @@
-//! Whether a folder is the root of a mount, from the kernel's own list. Looks at no mounted file system.
+//! Which mount a folder lies on, from the kernel's own list. Looks at no mounted file system.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether something is mounted exactly at `path`, which must be canonical. Bind mounts count.
-pub(super) fn is_mount_point(path: &Path) -> io::Result<bool> {
-    let list = std::fs::read("/proc/self/mountinfo")?;
-    Ok(mount_points(&list).any(|point| point == path.as_os_str().as_bytes()))
+/// Whether `path`, which must be canonical, lies on another mount than the root file system. Bind mounts count.
+pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
+    Ok(lies_on_a_mount(path, &std::fs::read("/proc/self/mountinfo")?))
+}
+
+fn lies_on_a_mount(path: &Path, list: &[u8]) -> bool {
+    mount_points(list).any(|point| {
+        let point = Path::new(OsStr::from_bytes(&point));
+        point.parent().is_some() && path.starts_with(point)
+    })
 }
 
 /// The fifth field of each line, with its octal escapes undone.
@@ -50,8 +57,17 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_a_mount_and_a_plain_folder_is_not() {
-        assert_eq!(is_mount_point(Path::new("/proc")).ok(), Some(true));
-        assert_eq!(is_mount_point(Path::new("/proc/self")).ok(), Some(false));
+    fn only_what_lies_below_a_mount_is_mounted() {
+        let list = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:9 / /mnt/nfs-1 rw - nfs4 srv:/x rw\n";
+        for (path, mounted) in [
+            ("/mnt/nfs-1", true),
+            ("/mnt/nfs-1/vms", true),
+            ("/mnt/nfs-10", false),
+            ("/mnt", false),
+            ("/", false),
+        ] {
+            assert_eq!(lies_on_a_mount(Path::new(path), list), mounted, "{path}");
+        }
+        assert_eq!(is_mounted(Path::new("/proc/self")).ok(), Some(true));
     }
 }

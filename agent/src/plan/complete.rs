@@ -1,11 +1,11 @@
 //! PURE: judges what was seen of the world and writes the plan down.
 
-use super::qemu_view;
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::steps::{Plan, Step};
+use super::{access, qemu_view};
 use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
-use crate::ports::{DomainState, FileOwner, QemuBlockDevice};
+use crate::ports::{DomainState, FileOwner, FolderAccess, QemuBlockDevice};
 use crate::spec::{Bytes, CopyFlag, DomainUuid, MigrateSpec, VolumeFormat, VolumeLocation};
 
 /// What QEMU can address; images of other sizes cannot be copied exactly.
@@ -189,7 +189,10 @@ fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
             }
             existing.is_some()
         }
-        DestinationFacts::File { existing, .. } => existing.is_some(),
+        DestinationFacts::File { existing, folder, access } => {
+            check_folder(route, folder.mounted, access.as_ref())?;
+            existing.is_some()
+        }
     };
     if existing {
         return refuse(
@@ -213,15 +216,42 @@ fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
     }
 }
 
+/// The folder must be where it says it is, and QEMU must be able to get there.
+fn check_folder(
+    route: &Route,
+    mounted: bool,
+    access: Option<&FolderAccess>,
+) -> Result<(), Refusal> {
+    let pool = &route.destination.pool;
+    if must_be_mounted(route) && !mounted {
+        return Err(Refusal::new(
+            RefusalCode::NotMounted,
+            not_mounted(&route.destination.location),
+        ));
+    }
+    match access {
+        Some(seen) => access::check(pool.as_str(), seen, access::qemu_user(&route.domain)),
+        None => Ok(()),
+    }
+}
+
+fn must_be_mounted(route: &Route) -> bool {
+    route.destination.folder.as_ref().is_some_and(|folder| folder.must_be_mounted)
+}
+
+/// Why nothing is written to a folder without its mount, and the way out.
+pub fn not_mounted(volume: &VolumeLocation) -> String {
+    format!(
+        "the folder of {volume} lies on the root file system, so its mount is missing: mount it, or set \
+         must_be_mounted = false for the pool if the folder is meant to be there"
+    )
+}
+
 /// Owner and mode of a new file: the source's, or of QEMU's user as the live XML's DAC label names it.
 fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
     match source {
         SourceFacts::File(file) => Some(file.owner),
-        SourceFacts::Image(_) => {
-            let (uid, gid) = route.domain.dac_label()?.split_once(':')?;
-            let number = |text: &str| text.trim_start_matches('+').parse().ok();
-            Some(FileOwner { uid: number(uid)?, gid: number(gid)?, mode: 0o600 })
-        }
+        SourceFacts::Image(_) => access::qemu_user(&route.domain),
     }
 }
 
@@ -244,6 +274,7 @@ fn steps(
                 VolumeFormat::Qcow2 => owner(route, source),
                 VolumeFormat::Raw => None,
             },
+            must_be_mounted: must_be_mounted(route),
         },
         Step::PublishDestination { from: private, to: destination.location.clone() },
         Step::StartCopy { bandwidth: spec.bandwidth },

@@ -125,7 +125,7 @@ pub fn plan_json(plan: &Plan) -> Value {
 /// One step in words.
 pub fn describe(step: &Step) -> String {
     match step {
-        Step::CreateDestination { volume, format, size, owner } => {
+        Step::CreateDestination { volume, format, size, owner, .. } => {
             let owner = owner.map_or(String::new(), |owner| {
                 format!(", owner {}:{} mode {:04o}", owner.uid, owner.gid, owner.mode)
             });

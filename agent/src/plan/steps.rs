@@ -69,6 +69,9 @@ pub enum Step {
         size: Bytes,
         /// Owner and mode of a file.
         owner: Option<FileOwner>,
+        /// The folder must lie on another mount than the root file system.
+        #[serde(default)]
+        must_be_mounted: bool,
     },
     /// Give it its final name, replacing nothing.
     PublishDestination {

@@ -1,6 +1,6 @@
 //! Image files, by path; every removal names the identity it means.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -41,8 +41,30 @@ pub struct FolderObservation {
     pub available: Bytes,
     /// Size of the file system.
     pub total: Bytes,
-    /// The folder is the root of a mount.
-    pub is_mount_point: bool,
+    /// The folder lies on another mount than the root file system. Bind mounts count.
+    pub mounted: bool,
+}
+
+/// Who may pass a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderModes {
+    /// The folder.
+    pub path: PathBuf,
+    /// Owner and mode.
+    pub owner: FileOwner,
+    /// It has an access control list, so that owner and mode do not tell all.
+    pub has_acl: bool,
+}
+
+/// What decides whether QEMU's user can open a file of a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FolderAccess {
+    /// The folder and everything above it, from the root down, symbolic links resolved.
+    pub folders: Vec<FolderModes>,
+    /// Every group of the user, its first one included.
+    pub groups: Vec<u32>,
+    /// The security module that confines QEMU beyond owner and mode, in words; none where none is seen.
+    pub confinement: Option<&'static str>,
 }
 
 /// Image files on this host. Every call is bounded in time, for a path may hang.
@@ -60,6 +82,14 @@ pub trait Files: Send + Sync {
 
     /// The folder of a pool. `NotFound` when it is not there.
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError>;
+
+    /// What decides whether `user` can open a file of the folder. Tries, without leaving anything, whether this
+    /// process may create files there and give them to the user: `PermissionDenied` when it may not.
+    async fn access(
+        &self,
+        folder: &Path,
+        user: Option<FileOwner>,
+    ) -> Result<FolderAccess, PortError>;
 
     /// Creates an image file that guests see with exactly `size`, owned as said, and returns its identity once it
     /// is durable. `Exists` when the name is taken.

@@ -43,6 +43,9 @@ pub struct FilePool {
     pub path: PathBuf,
     /// The host a local pool belongs to.
     pub host: Option<String>,
+    /// Whether a folder that lies on the root file system is refused: its mount is missing then, and what is written
+    /// there fills the host and disappears under the mount when it comes back.
+    pub must_be_mounted: bool,
 }
 
 /// How a file pool is shared.
@@ -54,6 +57,13 @@ pub enum FilePoolKind {
     SharedMountPoint,
     /// A folder of one host.
     Local,
+}
+
+impl FilePoolKind {
+    /// Whether such a pool is a mount of its own, unless the configuration says otherwise.
+    pub const fn is_mounted(self) -> bool {
+        matches!(self, Self::Nfs | Self::SharedMountPoint)
+    }
 }
 
 impl Pool {

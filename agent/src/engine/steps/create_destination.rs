@@ -7,20 +7,36 @@ use crate::engine::backoff::Backoff;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side, State};
-use crate::plan::StepKind;
-use crate::ports::{ErrorClass, FileOwner, PortError};
+use crate::plan::complete::not_mounted;
+use crate::plan::{StepKind, access};
+use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
 
 const STEP: StepKind = StepKind::CreateDestination;
 
+/// The volume to make.
+#[derive(Debug)]
+pub struct NewVolume<'a> {
+    /// Where, under the private name.
+    pub volume: &'a VolumeLocation,
+    /// The format.
+    pub format: VolumeFormat,
+    /// What the guest sees.
+    pub size: Bytes,
+    /// Owner and mode of a file.
+    pub owner: Option<FileOwner>,
+    /// Its folder must lie on a mount.
+    pub must_be_mounted: bool,
+}
+
+impl NewVolume<'_> {
+    async fn create(&self, ports: &Ports) -> Result<Identity, PortError> {
+        volumes::create(ports, self.volume, self.format, self.size, self.owner).await
+    }
+}
+
 /// Creates the volume.
-pub async fn run(
-    owner: &mut Owner,
-    volume: &VolumeLocation,
-    format: VolumeFormat,
-    size: Bytes,
-    file_owner: Option<FileOwner>,
-) -> Result<(), Stop> {
+pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
     owner.remember_intent(STEP);
     if owner.view.state == State::Planned {
         owner.advance(Event::PreparationBegan, vec![What::Intent { step: STEP }]).await?;
@@ -28,17 +44,53 @@ pub async fn run(
         owner.intend(STEP).await?;
     }
     let ports = owner.context.ports.clone();
-    if let VolumeLocation::Rbd { address, .. } = volume {
-        ports.images.prepare(address).await.map_err(|error| failed(&error))?;
-    }
-    let mut created = volumes::create(&ports, volume, format, size, file_owner).await;
+    prepare(&ports, new).await?;
+    let mut created = new.create(&ports).await;
     if matches!(&created, Err(error) if error.class == ErrorClass::Exists) {
         // Only an earlier life of this very operation can have made it.
-        remove_any(owner, volume).await.map_err(|error| failed(&error))?;
-        created = volumes::create(&ports, volume, format, size, file_owner).await;
+        remove_any(owner, new.volume).await.map_err(|error| failed(&error))?;
+        created = new.create(&ports).await;
     }
     let identity = created.map_err(|error| failed(&error))?;
+    check_owner(&ports, new).await?;
     owner.done(STEP, StepOutcome::Created { identity }).await
+}
+
+/// Connects, or looks once more whether the folder is still the pool's and not the empty one below its mount.
+async fn prepare(ports: &Ports, new: &NewVolume<'_>) -> Result<(), Stop> {
+    match new.volume {
+        VolumeLocation::Rbd { address, .. } => {
+            ports.images.prepare(address).await.map_err(|error| failed(&error))
+        }
+        VolumeLocation::File { path } if new.must_be_mounted => {
+            let folder = path.parent().unwrap_or(path);
+            let seen = ports.files.folder(folder).await.map_err(|error| failed(&error))?;
+            if seen.mounted { Ok(()) } else { Err(write_error(not_mounted(new.volume))) }
+        }
+        VolumeLocation::File { .. } => Ok(()),
+    }
+}
+
+/// Some file systems ignore what they are told of owners and modes without an error.
+async fn check_owner(ports: &Ports, new: &NewVolume<'_>) -> Result<(), Stop> {
+    let (VolumeLocation::File { path }, Some(user)) = (new.volume, new.owner) else {
+        return Ok(());
+    };
+    let seen =
+        ports.files.observe(path, VolumeFormat::Raw).await.map_err(|error| failed(&error))?;
+    match seen.map(|file| file.owner) {
+        Some(found) if !access::can_use(found, user) => Err(write_error(format!(
+            "QEMU runs as {}:{} and cannot read and write the new file {}: its owner is {}:{} and its mode {:04o}, \
+             whatever was asked for",
+            user.uid, user.gid, new.volume, found.uid, found.gid, found.mode
+        ))),
+        // What is gone is noticed when it gets its name.
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn write_error(text: String) -> Stop {
+    Stop::Failed(Failure::new(FailureCause::DestinationWriteError, Side::Destination, text))
 }
 
 fn failed(error: &PortError) -> Stop {

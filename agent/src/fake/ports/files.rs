@@ -6,7 +6,10 @@ use async_trait::async_trait;
 
 use crate::fake::World;
 use crate::fake::faults::Method;
-use crate::ports::{ErrorClass, FileObservation, FileOwner, Files, FolderObservation, PortError};
+use crate::ports::{
+    ErrorClass, FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation,
+    PortError,
+};
 use crate::spec::{Bytes, Identity, VolumeFormat};
 
 #[async_trait]
@@ -41,9 +44,32 @@ impl Files for World {
             Some(folder) => Ok(FolderObservation {
                 available: Bytes(folder.available),
                 total: Bytes(folder.total),
-                is_mount_point: folder.is_mount_point,
+                mounted: folder.mounted,
             }),
             None => Err(PortError::new(ErrorClass::NotFound, what, "No such file or directory")),
+        })
+        .await
+    }
+
+    async fn access(
+        &self,
+        path: &Path,
+        user: Option<FileOwner>,
+    ) -> Result<FolderAccess, PortError> {
+        let what = format!("try to create a file in {}", path.display());
+        self.call(Method::FolderAccess, what.clone(), |state| {
+            let Some(folder) = state.folders.get(path) else {
+                let text = "No such file or directory";
+                return Err(PortError::new(ErrorClass::NotFound, what, text));
+            };
+            // Where files can be tried without a name; a server shows it only at the creation.
+            if folder.probed
+                && let Some(user) = user
+            {
+                state.may_give(path, user)?;
+            }
+            let own = FolderModes { path: path.to_owned(), owner: folder.owner, has_acl: false };
+            Ok(FolderAccess { folders: vec![own], groups: vec![], confinement: None })
         })
         .await
     }

@@ -104,11 +104,15 @@ fn finish(
     Ok(Ok(found))
 }
 
-fn give_to(file: &File, owner: FileOwner) -> io::Result<()> {
+pub(super) fn give_to(file: &File, owner: FileOwner) -> io::Result<()> {
     let now = file.metadata()?;
     // A server that maps root to nobody refuses even what would change nothing.
     if (now.uid(), now.gid()) != (owner.uid, owner.gid) {
-        fchown(file, Some(owner.uid), Some(owner.gid))?;
+        fchown(file, Some(owner.uid), Some(owner.gid)).map_err(|error| {
+            let FileOwner { uid, gid, .. } = owner;
+            let text = format!("the file cannot be given to {uid}:{gid} (root_squash?): {error}");
+            io::Error::new(error.kind(), text)
+        })?;
     }
     if now.mode() & 0o7777 != owner.mode {
         file.set_permissions(Permissions::from_mode(owner.mode))?;

@@ -74,7 +74,7 @@ pub(super) fn folder(path: &Path) -> io::Result<FolderObservation> {
     Ok(FolderObservation {
         available: Bytes(space.blocks_available() * unit),
         total: Bytes(space.blocks() * unit),
-        is_mount_point: mounts::is_mount_point(&path.canonicalize()?)?,
+        mounted: mounts::is_mounted(&path.canonicalize()?)?,
     })
 }
 

@@ -1,0 +1,113 @@
+//! What a destination pool must be before anything is made there: mounted, usable by QEMU, another volume.
+
+use std::path::Path;
+
+use volferry_agent::fake::Stage;
+use volferry_agent::fake::faults::Method;
+use volferry_agent::fake::scene::Home;
+use volferry_agent::operation::{FailureCause, Side, State};
+use volferry_agent::plan::{Refusal, RefusalCode};
+use volferry_agent::ports::FileOwner;
+use volferry_agent::spec::{MigrateSpec, PoolKind};
+
+const NFS: &str = "/mnt/nfs-1";
+
+fn folder(stage: &Stage, change: impl FnOnce(&mut volferry_agent::fake::folder::Folder)) {
+    stage.world.with(|state| change(state.folders.get_mut(Path::new(NFS)).expect("the folder")));
+}
+
+/// Plan and move must refuse alike, and leave nothing.
+async fn refused(stage: &Stage, request: &MigrateSpec) -> Refusal {
+    let engine = &stage.agent.engine;
+    let planned = engine.plan(request.clone()).await.expect_err("refused");
+    let refusal = engine.migrate(request.clone()).await.expect_err("refused");
+    assert_eq!(planned, refusal);
+    assert_eq!(stage.world.volumes(), stage.before, "nothing was made");
+    assert!(engine.operations().is_empty());
+    refusal
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_without_its_mount_is_refused() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    folder(&stage, |folder| folder.mounted = false);
+    let refusal = refused(&stage, &stage.guest.request("nfs-1")).await;
+    assert_eq!(refusal.code, RefusalCode::NotMounted);
+    for part in ["/mnt/nfs-1/web-root.qcow2", "mount it", "must_be_mounted = false"] {
+        assert!(refusal.message.contains(part), "{refusal}");
+    }
+    assert!(!stage.world.calls().contains(&Method::FolderAccess), "nothing is tried there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_need_not_be_mounted_is_used_as_it_is() {
+    let mut stage = Stage::new(Home::Rbd, true).await;
+    for pool in &mut stage.scene.host.pools {
+        if let PoolKind::File(folder) = &mut pool.kind {
+            folder.must_be_mounted = false;
+        }
+    }
+    folder(&stage, |folder| folder.mounted = false);
+    let stage = stage.restart().await;
+    assert_eq!(stage.run(&stage.guest.request("nfs-1")).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_goes_after_the_plan_is_noticed_before_anything_is_made() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    stage.world.before(Method::ObserveFolder, 2, |world| {
+        world.with(|state| {
+            state.folders.get_mut(Path::new(NFS)).expect("the folder").mounted = false;
+        });
+    });
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    let failure = view.failure.as_ref().expect("a failure");
+    assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::DestinationWriteError));
+    assert!(failure.text.contains("its mount is missing"), "{failure}");
+    assert!(!stage.world.calls().contains(&Method::CreateFile), "nothing was made meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_qemus_user_cannot_pass_is_refused() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    folder(&stage, |folder| folder.owner.mode = 0o750);
+    let refusal = refused(&stage, &stage.guest.request("nfs-1")).await;
+    assert_eq!(refusal.code, RefusalCode::PermissionDenied);
+    assert!(refusal.message.contains("64055:108 and cannot pass the folder /mnt/nfs-1"));
+    folder(&stage, |folder| folder.owner = FileOwner { uid: 0, gid: 108, mode: 0o750 });
+    assert_eq!(stage.run(&stage.guest.request("nfs-1")).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_squashes_root_is_refused_where_it_shows() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    folder(&stage, |folder| folder.root_is_root = false);
+    let refusal = refused(&stage, &stage.guest.request("nfs-1")).await;
+    assert_eq!(refusal.code, RefusalCode::PermissionDenied);
+    assert!(refusal.message.contains("no_root_squash"), "{refusal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_squashes_root_fails_the_creation_where_it_did_not_show() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    folder(&stage, |folder| (folder.root_is_root, folder.probed) = (false, false));
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    let failure = view.failure.as_ref().expect("a failure");
+    assert_eq!(view.state, State::Failed);
+    assert_eq!(
+        (failure.cause, failure.side),
+        (FailureCause::DestinationWriteError, Side::Destination)
+    );
+    assert!(failure.text.contains("cannot be given to 64055:108"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_system_that_ignores_owners_fails_before_the_copy() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    folder(&stage, |folder| folder.forces_owner = Some(FileOwner { uid: 0, gid: 0, mode: 0o644 }));
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    let failure = view.failure.as_ref().expect("a failure");
+    assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::DestinationWriteError));
+    assert!(failure.text.contains("its owner is 0:0 and its mode 0644"), "{failure}");
+    assert!(!stage.world.calls().contains(&Method::StartCopy));
+}
