@@ -118,6 +118,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         domains: libvirt.clone(),
         jobs: libvirt.clone(),
         events: libvirt.clone(),
+        pools: libvirt.clone(),
         images: Arc::new(HostImages::new(libvirt, ImageTimeouts::default())),
         files: Arc::new(HostFiles::default()),
         clock: Arc::new(SystemClock),

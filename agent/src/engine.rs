@@ -13,6 +13,7 @@ mod recovery;
 mod registry;
 mod settle;
 mod steps;
+mod users;
 mod wishes;
 
 use std::sync::Arc;

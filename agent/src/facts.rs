@@ -39,6 +39,19 @@ pub struct WorldFacts {
     pub source: Option<SourceFacts>,
     /// The destination.
     pub destination: DestinationFacts,
+    /// The clusters of source and destination, where both are RBD images.
+    pub clusters: Option<ClusterIds>,
+    /// Another domain of this host that uses the source.
+    pub other_user: Option<String>,
+}
+
+/// The ids (`fsid`) of two clusters; equal ids are one cluster, whatever monitors were named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterIds {
+    /// The source's.
+    pub source: String,
+    /// The destination's.
+    pub destination: String,
 }
 
 /// What was seen of the source volume.

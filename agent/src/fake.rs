@@ -21,6 +21,7 @@ pub mod rbd;
 pub mod scene;
 pub mod stage;
 pub mod state;
+pub mod storage_pool;
 mod xml;
 
 use std::fmt;

@@ -13,6 +13,7 @@ mod ffi;
 mod jobs;
 mod lane;
 mod lanes;
+mod pools;
 mod query_block;
 mod run;
 mod secrets;

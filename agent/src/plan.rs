@@ -6,12 +6,15 @@
 
 pub mod access;
 pub mod complete;
+pub mod libvirt_pool;
 pub mod naming;
 pub mod policy;
 pub mod qemu_view;
 pub mod refusal;
 pub mod render;
 pub mod route;
+pub mod same_volume;
+pub mod snapshots;
 pub mod source;
 pub mod steps;
 

@@ -10,6 +10,7 @@ pub mod events;
 pub mod files;
 pub mod images;
 pub mod jobs;
+pub mod pools;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use events::{DomainEvent, EventKind, Events, JobEnd, TimedEvent};
 pub use files::{FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation};
 pub use images::{ImageObservation, Images, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
+pub use pools::StoragePools;
 
 /// Everything the engine may touch.
 #[derive(Clone)]
@@ -38,6 +40,8 @@ pub struct Ports {
     pub images: Arc<dyn Images>,
     /// Image files.
     pub files: Arc<dyn Files>,
+    /// Storage pools of libvirt.
+    pub pools: Arc<dyn StoragePools>,
     /// Time.
     pub clock: Arc<dyn Clock>,
 }

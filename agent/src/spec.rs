@@ -13,8 +13,8 @@ pub mod volume;
 pub use flags::{CopyFlag, CopyFlags};
 pub use migrate::MigrateSpec;
 pub use names::{
-    DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName, OperationId, PoolName,
-    VolumeName,
+    CheckpointName, DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName,
+    OperationId, PoolName, VolumeName,
 };
 pub use pool::{FilePool, FilePoolKind, Pool, PoolKind, RbdPool};
 pub use quantity::{Bytes, BytesPerSecond, InvalidQuantity};

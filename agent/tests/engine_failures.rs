@@ -302,17 +302,20 @@ async fn a_source_with_snapshots_or_clones_is_moved_and_stays_under_its_retired_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_another_domain_uses_keeps_its_name() {
+async fn a_source_that_another_domain_takes_meanwhile_keeps_its_name() {
     let stage = Stage::new(Home::Rbd, true).await;
     let other = stage.scene.guest("other", Home::File, true);
     let web = stage.guest.uuid.clone();
+    let mut request = stage.guest.request("nfs-1");
+    request.manual_pivot = true;
+    stage.begin(&request).await;
+    stage.agent.until(&request.operation, |view| view.waits_for_pivot).await;
     stage.world.with(|state| {
         let text = state.domains[&web].inactive_xml.clone().expect("a stored definition");
         let other = state.domains.get_mut(&other.uuid).expect("the other guest");
         other.inactive_xml = Some(text);
     });
-    let request = stage.guest.request("nfs-1");
-    stage.begin(&request).await;
+    stage.agent.engine.complete(&request.operation).await.expect("it waits for the word");
     let view = stage.agent.end(&request.operation).await;
     assert_eq!(view.state, State::Succeeded);
     assert!(stage.world.volumes().contains_key(&stage.guest.volume.to_string()));

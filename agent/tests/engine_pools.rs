@@ -5,6 +5,7 @@ use std::path::Path;
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::Method;
 use volferry_agent::fake::scene::Home;
+use volferry_agent::fake::storage_pool::StoragePool;
 use volferry_agent::operation::{FailureCause, Side, State};
 use volferry_agent::plan::{Refusal, RefusalCode};
 use volferry_agent::ports::FileOwner;
@@ -110,4 +111,83 @@ async fn a_file_system_that_ignores_owners_fails_before_the_copy() {
     assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::DestinationWriteError));
     assert!(failure.text.contains("its owner is 0:0 and its mode 0644"), "{failure}");
     assert!(!stage.world.calls().contains(&Method::StartCopy));
+}
+
+const CEPH_POOL: &str = "<pool type='rbd'><name>of-libvirt</name><source>\
+    <host name='198.51.100.21' port='6789'/><name>ssd</name>\
+    <auth type='ceph' username='volferry'><secret usage='ceph of volferry'/></auth></source></pool>";
+
+/// A pool libvirt has and the configuration has not.
+fn define(stage: &Stage, name: &str, active: bool, xml: &str) {
+    stage.world.with(|state| {
+        let pool = StoragePool { active, xml: xml.to_owned() };
+        state.storage_pools.insert(name.to_owned(), pool);
+    });
+}
+
+fn secret_with_usage(stage: &Stage) {
+    stage.world.with(|state| {
+        let uuid = state.secrets.first().cloned().expect("the secret of the scene");
+        state.secret_usages.insert("ceph of volferry".to_owned(), uuid);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_active_pool_of_libvirt_is_a_destination() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    define(&stage, "of-libvirt", true, CEPH_POOL);
+    secret_with_usage(&stage);
+    let request = stage.guest.request("of-libvirt");
+    let plan = stage.agent.engine.plan(request.clone()).await.expect("a plan");
+    assert!(plan.destination_pool_of_libvirt);
+    assert!(plan.destination_xml.contains("10000000-0000-4000-8000-0000000000aa"), "by its usage");
+    let view = stage.run(&request).await;
+    assert_eq!(view.state, State::Succeeded);
+    let result = view.result.as_ref().expect("a result");
+    assert_eq!(
+        (result.pool.as_str(), result.location.to_string().as_str()),
+        ("of-libvirt", "rbd:ssd/web-root")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_of_libvirt_is_mounted_where_libvirt_mounts_it() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    let xml = |kind: &str| {
+        format!("<pool type='{kind}'><name>x</name><target><path>{NFS}</path></target></pool>")
+    };
+    folder(&stage, |folder| folder.mounted = false);
+    define(&stage, "netfs", true, &xml("netfs"));
+    let refusal = refused(&stage, &stage.guest.request("netfs")).await;
+    assert_eq!(refusal.code, RefusalCode::NotMounted);
+    define(&stage, "dir", true, &xml("dir"));
+    let view = stage.run(&stage.guest.request("dir")).await;
+    assert_eq!(view.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configuration_comes_first() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    define(&stage, "ceph-ssd", true, "<pool type='dir'><name>ceph-ssd</name></pool>");
+    let plan = stage.agent.engine.plan(stage.guest.request("ceph-ssd")).await.expect("a plan");
+    assert!(!plan.destination_pool_of_libvirt);
+    assert!(!stage.world.calls().contains(&Method::FindPool), "libvirt is not even asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_libvirt_that_cannot_be_used_says_why() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    define(&stage, "stopped", false, CEPH_POOL);
+    define(&stage, "no-secret", true, CEPH_POOL);
+    define(&stage, "lvm", true, "<pool type='logical'><name>lvm</name></pool>");
+    for (pool, code, part) in [
+        ("stopped", RefusalCode::PoolUnavailable, "not active"),
+        ("no-secret", RefusalCode::SecretMissing, "ceph of volferry"),
+        ("lvm", RefusalCode::HostUnsupported, "only dir, netfs and rbd"),
+        ("nowhere", RefusalCode::PoolUnknown, "ceph-hdd, ceph-ssd, nfs-1, smp-1"),
+    ] {
+        let refusal = refused(&stage, &stage.guest.request(pool)).await;
+        assert_eq!(refusal.code, code, "{refusal}");
+        assert!(refusal.message.contains(pool) && refusal.message.contains(part), "{refusal}");
+    }
 }

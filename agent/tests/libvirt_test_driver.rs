@@ -11,9 +11,11 @@ use virt::connect::Connect;
 use volferry_agent::libvirt::{LibvirtPorts, Timeouts};
 use volferry_agent::ports::{
     BlockJobs, CopyRequest, DomainState, Domains, ErrorClass, EventKind, Events, PortError,
-    TimedEvent,
+    StoragePools, TimedEvent,
 };
-use volferry_agent::spec::{CopyFlags, DiskTarget, DomainReference, DomainUuid};
+use volferry_agent::spec::{
+    CopyFlags, DiskTarget, DomainReference, DomainUuid, PoolKind, PoolName,
+};
 
 const NODE: &str = r#"<node>
   <domain type='test'>
@@ -30,6 +32,15 @@ const NODE: &str = r#"<node>
       </disk>
     </devices>
   </domain>
+  <pool type='dir'>
+    <name>images</name>
+    <target><path>/srv/images</path></target>
+  </pool>
+  <pool type='logical'>
+    <name>lvm</name>
+    <source><name>vg</name></source>
+    <target><path>/dev/vg</path></target>
+  </pool>
 </node>"#;
 const WEB: &str = "70000000-0000-4000-8000-0000000000a1";
 
@@ -188,4 +199,16 @@ async fn a_libvirt_that_is_away_is_unavailable_and_not_an_error_of_connect() {
     assert!(!ports.connected());
     assert_eq!(class(ports.observe(&reference("web")).await), Some(ErrorClass::Unavailable));
     assert_eq!(class(ports.info(&web(), &vda()).await), Some(ErrorClass::Unavailable));
+}
+
+#[tokio::test]
+async fn an_active_pool_is_found_and_what_is_no_destination_says_so() {
+    let node = node();
+    let find = async |name: &str| node.ports.find(&PoolName::new(name).expect("a name")).await;
+    let images = find("images").await.expect("libvirt answers").expect("the pool");
+    let PoolKind::File(folder) = images.kind else { panic!("a folder") };
+    assert_eq!(folder.path.to_str(), Some("/srv/images"));
+    assert!(!folder.must_be_mounted);
+    assert_eq!(class(find("lvm").await), Some(ErrorClass::Unsupported));
+    assert!(find("no-such-pool").await.expect("libvirt answers").is_none());
 }

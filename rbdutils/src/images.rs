@@ -61,6 +61,14 @@ impl Pool {
         self.namespace.as_ref()
     }
 
+    /// The id of the cluster the pool is in. Equal ids are the proof that two lists of monitors lead to one cluster.
+    ///
+    /// # Errors
+    /// [`ClusterError::Fsid`].
+    pub fn fsid(&self) -> Result<String, ClusterError> {
+        self.cluster.fsid().map_err(ClusterError::Fsid)
+    }
+
     /// Space, quota and full flags of the pool, in two requests to the monitors.
     ///
     /// The numbers are some seconds old: OSDs report them in intervals. The capability

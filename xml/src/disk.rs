@@ -6,7 +6,8 @@ mod source;
 
 pub use source::{Host, Source};
 
-pub(crate) use read::read_disk;
+pub(crate) use read::{read_auths, read_disk};
+pub(crate) use source::read_hosts;
 
 use crate::document::ElementId;
 use crate::domain::DomainXml;

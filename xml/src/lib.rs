@@ -1,7 +1,7 @@
 //! libvirt domain XML: facts out, edited text in, everything else untouched.
 //!
-//! [`Document`] is a strict, non-expanding index over the original text; [`DomainXml`] and [`Disk`]
-//! are the facts read from it; [`build_destination`] and the `with_*` methods of [`DomainXml`]
+//! [`Document`] is a strict, non-expanding index over the original text; [`DomainXml`], [`Disk`] and
+//! [`StoragePoolXml`] are the facts read from it; [`build_destination`] and the `with_*` methods of [`DomainXml`]
 //! produce new text by splicing, so bytes that were not edited are the bytes that came in.
 //!
 //! ```
@@ -32,6 +32,7 @@ mod document;
 mod domain;
 mod escape;
 mod malformed;
+mod pool;
 mod splice;
 
 pub use destination::{
@@ -46,3 +47,4 @@ pub use document::Document;
 pub use domain::{DomainXml, EditError, FindDiskError};
 pub use escape::is_representable;
 pub use malformed::{MalformedRule, MalformedXml};
+pub use pool::StoragePoolXml;

@@ -121,6 +121,10 @@ pub struct RequestOptions {
     /// Name of the volume at the destination; the source's name without it
     #[arg(long, value_name = "NAME")]
     pub destination_volume: Option<String>,
+
+    /// Move although this checkpoint's bitmaps are lost; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub allow_checkpoint_loss: Vec<String>,
 }
 
 /// `volferry migrate`.
@@ -183,7 +187,7 @@ pub struct PlanArguments {
 
     /// A domain's XML, to plan without an agent
     #[arg(long, value_name = "FILE", requires = "disk", requires = "config")]
-    #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline"])]
+    #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline", "allow_checkpoint_loss"])]
     pub domain_xml: Option<PathBuf>,
 
     /// The disk in that XML, by target

@@ -109,5 +109,6 @@ pub fn request(
         write_blocking: options.write_blocking,
         manual_pivot: options.manual_pivot,
         deadline: options.deadline.map(duration),
+        allow_checkpoint_loss: options.allow_checkpoint_loss,
     }
 }

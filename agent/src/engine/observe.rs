@@ -2,13 +2,14 @@
 //! here, each with its code.
 
 use super::context::Context;
-use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
+use super::users::other_user;
+use crate::facts::{ClusterIds, DestinationFacts, SourceFacts, WorldFacts};
 use crate::operation::RetryClass;
 use crate::plan::complete::check_state;
 use crate::plan::route::{self, Request};
 use crate::plan::{Plan, Refusal, RefusalCode, Route, access, complete};
 use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
-use crate::spec::{DiskTarget, DomainReference, MigrateSpec, VolumeLocation};
+use crate::spec::{DiskTarget, DomainReference, MigrateSpec, Pool, PoolName, VolumeLocation};
 
 /// Finds the domain and the disk a request is about. Who works on that disk decides before anything about the disk
 /// itself: an operation of ours shows as a block job there.
@@ -38,9 +39,26 @@ pub async fn plan(
         destination_volume: spec.destination_volume.as_ref(),
         write_blocking: spec.write_blocking,
     };
-    let route = route::choose(&context.host, &domain.live_xml, &request)?;
+    let pool = pool_of_libvirt(context, &spec.to).await?;
+    let route = route::choose_among(&context.host, pool.as_ref(), &domain.live_xml, &request)?;
     let world = world(&context.ports, domain, &route).await?;
     complete(spec, &domain.name, &domain.uuid, &route, &world)
+}
+
+/// The active pool of libvirt a name means where the configuration has none of it.
+async fn pool_of_libvirt(context: &Context, name: &PoolName) -> Result<Option<Pool>, Refusal> {
+    if context.host.pools.iter().any(|pool| pool.name == *name) {
+        return Ok(None);
+    }
+    context.ports.pools.find(name).await.map_err(|error| {
+        let code = match error.class {
+            ErrorClass::Unsupported => RefusalCode::HostUnsupported,
+            ErrorClass::NotFound => RefusalCode::SecretMissing,
+            ErrorClass::PermissionDenied => RefusalCode::NotAllowed,
+            _ => RefusalCode::PoolUnavailable,
+        };
+        Refusal::new(code, format!("pool {name} is not in the configuration: {error}"))
+    })
 }
 
 /// Finds the domain.
@@ -74,7 +92,7 @@ async fn world(
     domain: &DomainObservation,
     route: &Route,
 ) -> Result<WorldFacts, Refusal> {
-    let (qemu, source, destination) = tokio::join!(
+    let (qemu, source, destination, other_user) = tokio::join!(
         // One after the other: two calls are never outstanding for one domain.
         async {
             let block = ports.domains.block_info(&domain.uuid, &route.target).await?;
@@ -84,6 +102,7 @@ async fn world(
         },
         source(ports, route),
         destination(ports, route),
+        other_user(ports, &domain.uuid, |image| image.may_be(&route.source.named)),
     );
     let (block, qemu, run) = qemu.map_err(|error| host_trouble(&error))?;
     Ok(WorldFacts {
@@ -96,7 +115,26 @@ async fn world(
         qemu,
         source: source?,
         destination: destination?,
+        clusters: clusters(ports, route).await?,
+        other_user: other_user.map_err(|error| host_trouble(&error))?,
     })
+}
+
+/// The clusters of a move between images. Asked last: connections are made by then.
+async fn clusters(ports: &Ports, route: &Route) -> Result<Option<ClusterIds>, Refusal> {
+    let (
+        VolumeLocation::Rbd { address: source, .. },
+        VolumeLocation::Rbd { address: destination, .. },
+    ) = (&route.source.location, &route.destination.location)
+    else {
+        return Ok(None);
+    };
+    let from = |error| pool_trouble("the source's pool", &error, Kind::Rbd);
+    let to = |error| pool_trouble(&format!("pool {}", route.destination.pool), &error, Kind::Rbd);
+    Ok(Some(ClusterIds {
+        source: ports.images.fsid(source).await.map_err(from)?,
+        destination: ports.images.fsid(destination).await.map_err(to)?,
+    }))
 }
 
 async fn source(ports: &Ports, route: &Route) -> Result<Option<SourceFacts>, Refusal> {

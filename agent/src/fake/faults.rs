@@ -17,6 +17,7 @@ pub enum Method {
     Definition,
     Define,
     SecretExists,
+    FindPool,
     Versions,
     StartCopy,
     JobInfo,
@@ -24,6 +25,7 @@ pub enum Method {
     Abort,
     Pivot,
     PrepareRbd,
+    Fsid,
     ImageId,
     ObserveImage,
     CreateImage,
@@ -73,6 +75,7 @@ impl Method {
                 | M::Definition
                 | M::Define
                 | M::SecretExists
+                | M::FindPool
                 | M::Versions
                 | M::StartCopy
                 | M::JobInfo

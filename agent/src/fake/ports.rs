@@ -17,6 +17,7 @@ pub(super) fn of(world: &World) -> Ports {
         events: Arc::new(world.clone()),
         images: Arc::new(world.clone()),
         files: Arc::new(world.clone()),
+        pools: Arc::new(world.clone()),
         clock: Arc::new(host::WallClock),
     }
 }

@@ -11,6 +11,8 @@ use crate::spec::{Identity, RbdPoolAddress};
 /// One cluster.
 #[derive(Debug)]
 pub struct Cluster {
+    /// Its id.
+    pub fsid: String,
     /// Its monitors.
     pub monitors: MonitorList,
     /// Whether they answer.
@@ -91,7 +93,14 @@ impl State {
         Ok(&self.clusters[index].pools[&key(address)])
     }
 
-    /// The same, to change it.
+    /// The id of the cluster at this address.
+    ///
+    /// Errors: the same.
+    pub fn fsid(&self, address: &RbdPoolAddress) -> Result<String, PortError> {
+        self.checked(address).map(|index| self.clusters[index].fsid.clone())
+    }
+
+    /// A pool, to change it.
     ///
     /// Errors: the same.
     pub fn pool_mut(&mut self, address: &RbdPoolAddress) -> Result<&mut CephPool, PortError> {

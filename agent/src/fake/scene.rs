@@ -1,5 +1,6 @@
 //! A small host to start from: two Ceph clusters, two folders, and guests with one disk each.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rbdutils::monitors::MonitorList;
@@ -158,6 +159,7 @@ impl Guest {
             write_blocking: false,
             manual_pivot: false,
             deadline: None,
+            allow_checkpoint_loss: BTreeSet::new(),
         }
     }
 }
@@ -170,7 +172,9 @@ fn ceph(world: &World, monitors: &str, pool: &str) -> RbdPool {
     let monitors =
         MonitorList::parse(monitors, 6789).expect("monitors of the scene are well formed");
     let empty = CephPool { available: ROOM, ..CephPool::default() };
+    let number = world.with(|state| state.number());
     let cluster = Cluster {
+        fsid: format!("40000000-0000-4000-8000-{number:012x}"),
         monitors: monitors.clone(),
         reachable: true,
         key_accepted: true,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::domain::Domain;
 use super::folder::{File, Folder};
 use super::rbd::Cluster;
+use super::storage_pool::StoragePool;
 use crate::ports::{DomainEvent, ErrorClass, EventKind, PortError};
 use crate::spec::{DiskTarget, DomainUuid, Identity, VolumeLocation};
 
@@ -22,6 +23,10 @@ pub struct State {
     pub files: BTreeMap<PathBuf, File>,
     /// Uuids of libvirt secrets.
     pub secrets: BTreeSet<String>,
+    /// Storage pools of libvirt by name.
+    pub storage_pools: BTreeMap<String, StoragePool>,
+    /// Uuids of libvirt secrets by their usage.
+    pub secret_usages: BTreeMap<String, String>,
     /// Whether libvirt can be reached.
     pub connected: bool,
     /// Events to be sent.

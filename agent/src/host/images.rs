@@ -81,6 +81,11 @@ impl Images for HostImages {
             .await
     }
 
+    async fn fsid(&self, pool: &RbdPoolAddress) -> Result<String, PortError> {
+        let operation = format!("ask for the cluster of Ceph pool {}", pool.pool);
+        self.run(pool, operation, Pace::Quick, |pool| Ok(pool.fsid()?)).await
+    }
+
     async fn image_id(
         &self,
         pool: &RbdPoolAddress,

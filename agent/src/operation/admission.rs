@@ -68,6 +68,7 @@ mod tests {
             write_blocking: false,
             manual_pivot: false,
             deadline: None,
+            allow_checkpoint_loss: Default::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::steps::{Plan, Step};
-use super::{access, qemu_view};
+use super::{access, qemu_view, same_volume, snapshots};
 use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, FileOwner, FolderAccess, QemuBlockDevice};
 use crate::spec::{Bytes, CopyFlag, DomainUuid, MigrateSpec, VolumeFormat, VolumeLocation};
@@ -25,7 +25,9 @@ pub fn complete(
     route: &Route,
     world: &WorldFacts,
 ) -> Result<Plan, Refusal> {
-    check_domain(domain_name, world)?;
+    check_state(domain_name, world.state)?;
+    let mut warnings = Vec::new();
+    warnings.extend(snapshots::check(spec, domain_name, &world.snapshots)?);
     let device = check_qemu_view(route, world)?;
     let source = world.source.as_ref().ok_or_else(|| {
         Refusal::new(
@@ -36,14 +38,19 @@ pub fn complete(
             ),
         )
     })?;
-    check_snapshots(route, source)?;
+    snapshots::check_internal(&route.source.location, source)?;
+    warnings.extend(check_users(route, world, source)?);
     let size = exact_size(route, world.block.capacity)?;
+    same_volume::check(
+        (&route.source.location, source),
+        (&route.destination.location, &world.destination),
+        world.clusters.as_ref(),
+    )?;
     check_destination(route, world)?;
     let mut flags = route.flags.clone();
     if !world.persistent {
         flags.remove(&CopyFlag::TransientJob);
     }
-    let mut warnings = Vec::new();
     let steps = steps(spec, route, source, size, &mut warnings);
     Ok(Plan {
         spec: spec.clone(),
@@ -59,6 +66,7 @@ pub fn complete(
         source_identity: source.identity(),
         source_node: device.node_name.clone(),
         destination_pool: route.destination.pool.clone(),
+        destination_pool_of_libvirt: route.destination.of_libvirt,
         destination: route.destination.location.clone(),
         destination_format: route.destination.format,
         destination_xml: route.destination.xml.clone(),
@@ -67,24 +75,6 @@ pub fn complete(
         steps,
         warnings,
     })
-}
-
-/// A live move needs a guest that runs.
-pub fn check_domain(name: &str, world: &WorldFacts) -> Result<(), Refusal> {
-    check_state(name, world.state)?;
-    let snapshots = &world.snapshots;
-    let (kind, names) = match (snapshots.snapshots.as_slice(), snapshots.checkpoints.as_slice()) {
-        ([], []) => return Ok(()),
-        ([], names) => ("checkpoints", names),
-        (names, _) => ("snapshots", names),
-    };
-    Err(Refusal::new(
-        RefusalCode::HasSnapshots,
-        format!(
-            "domain {name} has {kind} ({}) that would not survive the copy: delete them first",
-            names.join(", ")
-        ),
-    ))
 }
 
 /// Refuses every state but running.
@@ -130,18 +120,32 @@ fn check_qemu_view<'a>(
     }
 }
 
-fn check_snapshots(route: &Route, source: &SourceFacts) -> Result<(), Refusal> {
-    match source {
-        SourceFacts::File(file) if !file.internal_snapshots.is_empty() => Err(Refusal::new(
-            RefusalCode::HasSnapshots,
+/// Another domain's use forbids the move; another client's watch only keeps the source from being removed, since
+/// watchers cannot be told from those a dead client left.
+fn check_users(
+    route: &Route,
+    world: &WorldFacts,
+    source: &SourceFacts,
+) -> Result<Option<String>, Refusal> {
+    if let Some(other) = &world.other_user {
+        return Err(Refusal::new(
+            RefusalCode::VolumeInUse,
             format!(
-                "{} has internal snapshots ({}) that would not survive the copy: delete them first",
-                route.source.location,
-                file.internal_snapshots.join(", ")
+                "the source {} of disk {} is used by domain {other} too, as a disk or below one: detach it there first",
+                route.source.location, route.target
             ),
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(match source {
+        // The guest's own QEMU is one of them.
+        SourceFacts::Image(image) if image.watchers.len() > 1 => Some(format!(
+            "the source is watched by {} clients, one of them the guest's QEMU ({}): it stays behind while another \
+             one watches it",
+            image.watchers.len(),
+            image.watchers.join(", ")
+        )),
+        SourceFacts::Image(_) | SourceFacts::File(_) => None,
+    })
 }
 
 fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {

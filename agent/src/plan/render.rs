@@ -109,6 +109,7 @@ pub fn plan_json(plan: &Plan) -> Value {
         ),
         "destination": {
             "pool": plan.destination_pool.as_str(),
+            "pool_of_libvirt": plan.destination_pool_of_libvirt,
             "volume": plan.destination.name(),
             "location": plan.destination.to_string(),
             "format": plan.destination_format.as_str(),

@@ -48,6 +48,8 @@ pub struct SourceVolume {
 pub struct Destination {
     /// The pool.
     pub pool: PoolName,
+    /// It is libvirt's, not one of the configuration.
+    pub of_libvirt: bool,
     /// The pool's folder; none for RBD.
     pub folder: Option<FilePool>,
     /// The volume's name.
@@ -77,24 +79,35 @@ pub struct Route {
     pub flags: CopyFlags,
 }
 
-/// Chooses the route of a live move.
+/// Chooses the route of a live move to a pool of the configuration.
 ///
 /// Errors, in this order: the XML, the disk, the pools, the pair, the names.
 pub fn choose(host: &HostFacts, xml: &str, request: &Request<'_>) -> Result<Route, Refusal> {
+    choose_among(host, None, xml, request)
+}
+
+/// The same, to a pool of the configuration or, where none has the name, to this active one of libvirt.
+pub fn choose_among(
+    host: &HostFacts,
+    of_libvirt: Option<&Pool>,
+    xml: &str,
+    request: &Request<'_>,
+) -> Result<Route, Refusal> {
     let domain = DomainXml::parse(xml)
         .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
     let disk = find_disk(&domain, request.disk)?.clone();
     policy::check_disk(&domain, &disk)?;
     let source = source_volume(host, &disk)?;
     policy::check_encryption(&disk)?;
-    let pool = find_pool(host, request.to)?;
+    let (pool, of_libvirt) = find_pool(host, of_libvirt, request.to)?;
     check_representable(pool, request)?;
     let target = DiskTarget::new(disk.target.as_str())
         .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))?;
-    let (destination, named) = match &pool.kind {
+    let (mut destination, named) = match &pool.kind {
         PoolKind::Rbd(rbd) => to_rbd(pool, rbd, &domain, &disk, &source, request)?,
         PoolKind::File(folder) => to_file(pool, folder, &domain, &disk, &source, request)?,
     };
+    destination.of_libvirt = of_libvirt;
     policy::check_same_volume(&domain, &disk, &named, &destination.location)?;
     let flags = flags(&source, &destination, request);
     Ok(Route { domain, target, disk, source, destination, flags })
@@ -125,17 +138,27 @@ fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk
     })
 }
 
-fn find_pool<'a>(host: &'a HostFacts, name: &PoolName) -> Result<&'a Pool, Refusal> {
-    let pool = host.pools.iter().find(|pool| pool.name == *name).ok_or_else(|| {
-        let known: Vec<&str> = host.pools.iter().map(|pool| pool.name.as_str()).collect();
-        Refusal::new(
-            RefusalCode::PoolUnknown,
-            format!("there is no pool {name}; there are: {}", known.join(", ")),
-        )
-    })?;
+/// The pool, and whether it is libvirt's: the configuration comes first.
+fn find_pool<'a>(
+    host: &'a HostFacts,
+    of_libvirt: Option<&'a Pool>,
+    name: &PoolName,
+) -> Result<(&'a Pool, bool), Refusal> {
+    let Some(pool) = host.pools.iter().find(|pool| pool.name == *name) else {
+        return of_libvirt.map(|pool| (pool, true)).ok_or_else(|| {
+            let known: Vec<&str> = host.pools.iter().map(|pool| pool.name.as_str()).collect();
+            Refusal::new(
+                RefusalCode::PoolUnknown,
+                format!(
+                    "there is no pool {name} in the configuration or in libvirt; the configuration has: {}",
+                    known.join(", ")
+                ),
+            )
+        });
+    };
     match &pool.kind {
         PoolKind::File(folder) if !belongs_here(host, folder) => Err(other_hosts(host, pool)),
-        _ => Ok(pool),
+        _ => Ok((pool, false)),
     }
 }
 
@@ -190,7 +213,8 @@ fn to_rbd(
     let named = Named::Rbd { monitors: Some(rbd.monitors.clone()), image };
     let pool = pool.name.clone();
     let format = VolumeFormat::Raw;
-    Ok((Destination { pool, folder: None, volume, location, format, xml }, named))
+    let of_libvirt = false;
+    Ok((Destination { pool, of_libvirt, folder: None, volume, location, format, xml }, named))
 }
 
 fn to_file(
@@ -220,6 +244,7 @@ fn to_file(
     );
     let destination = Destination {
         pool: pool.name.clone(),
+        of_libvirt: false,
         folder: Some(folder.clone()),
         volume,
         location: VolumeLocation::File { path: path.clone() },

@@ -75,7 +75,8 @@ pub fn normalised(path: &str) -> Option<PathBuf> {
     (path.is_absolute() && path.components().all(plain)).then(|| path.components().collect())
 }
 
-fn monitors(hosts: &[Host]) -> Option<MonitorList> {
+/// The monitors `<host>` elements name; none when there are none, or one is not understood.
+pub fn monitors(hosts: &[Host]) -> Option<MonitorList> {
     let entries: Vec<String> = hosts
         .iter()
         .filter_map(|host| {

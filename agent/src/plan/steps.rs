@@ -39,6 +39,9 @@ pub struct Plan {
     pub source_node: Option<String>,
     /// The destination pool.
     pub destination_pool: PoolName,
+    /// That pool is libvirt's, not one of the configuration.
+    #[serde(default)]
+    pub destination_pool_of_libvirt: bool,
     /// Where the volume goes.
     pub destination: VolumeLocation,
     /// Its format there.

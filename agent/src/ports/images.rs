@@ -38,6 +38,9 @@ pub trait Images: Send + Sync {
     /// Errors: `Unavailable` (monitors), `PermissionDenied` (key), `NotFound` (pool or secret).
     async fn prepare(&self, pool: &RbdPoolAddress) -> Result<(), PortError>;
 
+    /// The id of the cluster the pool is in (`fsid`).
+    async fn fsid(&self, pool: &RbdPoolAddress) -> Result<String, PortError>;
+
     /// The id of the image of that name; none when there is none. One small read, no open.
     async fn image_id(
         &self,

@@ -1,10 +1,14 @@
 //! The request to move one disk of one domain.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BytesPerSecond, DiskReference, DomainReference, OperationId, PoolName, VolumeName};
+use super::{
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, OperationId, PoolName,
+    VolumeName,
+};
 
 /// A validated request to move a disk.
 ///
@@ -31,4 +35,7 @@ pub struct MigrateSpec {
     pub manual_pivot: bool,
     /// Give up and roll back when the pivot has not begun after this time.
     pub deadline: Option<Duration>,
+    /// Checkpoints of the domain whose bitmaps may be lost.
+    #[serde(default)]
+    pub allow_checkpoint_loss: BTreeSet<CheckpointName>,
 }

@@ -134,6 +134,13 @@ name!(
 );
 
 name!(
+    /// The name of a checkpoint of a domain.
+    CheckpointName, "checkpoint", 255, |value| {
+        value.contains('/').then_some("a checkpoint name has no '/'")
+    }
+);
+
+name!(
     /// The name of a volume: one component, usable as a file name and as an RBD image name.
     VolumeName, "volume name", 200, |value| {
         if value == "." || value == ".." {

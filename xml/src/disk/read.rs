@@ -31,7 +31,7 @@ pub(crate) fn read_disk(document: &Document, id: ElementId) -> Disk {
         backing_complete,
         mirror: document.child(id, "mirror").map(|mirror| read_mirror(document, mirror)),
         encryption: read_encryption(document, id, source),
-        auths: read_auths(document, id, source),
+        auths: read_auths(document, Some(id), source),
         shareable: present("shareable"),
         transient: present("transient"),
         readonly: present("readonly"),
@@ -155,9 +155,14 @@ fn read_encryption(
     })
 }
 
-fn read_auths(document: &Document, disk: ElementId, source: Option<ElementId>) -> Vec<Auth> {
+/// The `<auth>` elements directly under a disk and under its source.
+pub(crate) fn read_auths(
+    document: &Document,
+    disk: Option<ElementId>,
+    source: Option<ElementId>,
+) -> Vec<Auth> {
     let mut auths = Vec::new();
-    for (owner, place) in [(Some(disk), Placement::Disk), (source, Placement::Source)] {
+    for (owner, place) in [(disk, Placement::Disk), (source, Placement::Source)] {
         let Some(owner) = owner else { continue };
         auths.extend(document.children(owner, "auth").map(|auth| {
             let secret = |attribute| child_attribute(document, auth, "secret", attribute);

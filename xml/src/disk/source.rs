@@ -141,11 +141,9 @@ pub(super) fn read_source(document: &Document, owner: ElementId) -> Source {
     read.unwrap_or(Source::None)
 }
 
-fn read_network(document: &Document, element: ElementId, protocol: String) -> Source {
-    let child_value = |child, attribute| {
-        document.child(element, child).and_then(|id| document.attribute_value(id, attribute))
-    };
-    let hosts = document.children(element, "host").map(|host| {
+/// The `<host>` elements of a `<source>`.
+pub(crate) fn read_hosts(document: &Document, source: ElementId) -> Vec<Host> {
+    let hosts = document.children(source, "host").map(|host| {
         let value = |name| document.attribute_value(host, name);
         Host {
             name: value("name"),
@@ -154,10 +152,17 @@ fn read_network(document: &Document, element: ElementId, protocol: String) -> So
             socket: value("socket"),
         }
     });
+    hosts.collect()
+}
+
+fn read_network(document: &Document, element: ElementId, protocol: String) -> Source {
+    let child_value = |child, attribute| {
+        document.child(element, child).and_then(|id| document.attribute_value(id, attribute))
+    };
     Source::Network {
         protocol,
         name: document.attribute_value(element, "name").filter(|name| !name.is_empty()),
-        hosts: hosts.collect(),
+        hosts: read_hosts(document, element),
         config: child_value("config", "file"),
         snapshot: child_value("snapshot", "name"),
         query: document.attribute_value(element, "query"),

@@ -6,6 +6,7 @@ mod edits;
 mod facts;
 mod find;
 mod golden;
+mod pools;
 mod properties;
 mod support;
 mod well_formed;

@@ -23,6 +23,7 @@ impl From<&Plan> for pb::PlanResponse {
             virtual_bytes: plan.size.0,
             steps: plan.steps.iter().map(pb::PlanStep::from).collect(),
             warnings: plan.warnings.clone(),
+            destination_pool_of_libvirt: plan.destination_pool_of_libvirt,
         }
     }
 }

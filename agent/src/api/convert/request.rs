@@ -7,8 +7,8 @@ use tonic::Status;
 use crate::api::{pb, status};
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
-    BytesPerSecond, DiskReference, DomainReference, InvalidName, InvalidQuantity, MigrateSpec,
-    OperationId, PoolName, VolumeName,
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, InvalidName, InvalidQuantity,
+    MigrateSpec, OperationId, PoolName, VolumeName,
 };
 
 /// A request that is no valid spec.
@@ -62,6 +62,11 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
             write_blocking: request.write_blocking,
             manual_pivot: request.manual_pivot,
             deadline: request.deadline.map(deadline).transpose()?,
+            allow_checkpoint_loss: request
+                .allow_checkpoint_loss
+                .into_iter()
+                .map(CheckpointName::new)
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -127,6 +132,7 @@ mod tests {
                 pb::MigrateRequest { domain: bad.into(), ..request() },
                 pb::MigrateRequest { disk: bad.into(), ..request() },
                 pb::MigrateRequest { to_pool: bad.into(), ..request() },
+                pb::MigrateRequest { allow_checkpoint_loss: vec![bad.into()], ..request() },
             ];
             for request in requests {
                 assert!(matches!(MigrateSpec::try_from(request), Err(InvalidRequest::Name(_))));

@@ -22,6 +22,7 @@ pub fn accepted(plan: &pb::PlanResponse) -> Value {
     let mut destination = volume(&plan.destination, plan.destination_format());
     destination["size_bytes"] = json!(plan.virtual_bytes);
     destination["xml"] = json!(plan.destination_xml);
+    destination["pool_of_libvirt"] = json!(plan.destination_pool_of_libvirt);
     let domain = plan.domain.clone().unwrap_or_default();
     json!({
         "verdict": "accepted",
@@ -69,6 +70,9 @@ pub fn show(plan: &Value, output: &mut Output) {
     };
     field("source", &place(&plan["source"]));
     field("destination", &place(&plan["destination"]));
+    if plan["destination"]["pool_of_libvirt"] == true {
+        field("pool", "an active one of libvirt; the configuration has none of that name");
+    }
     field("flags", &strings(&plan["flags"]).join(" "));
     if let Some(bytes) = plan["destination"]["size_bytes"].as_u64() {
         field("size", &Bytes(bytes).to_string());

@@ -3,18 +3,17 @@
 //!
 //! Begun before: done when the retired name has the recorded identity.
 
-use volferry_xml::DomainXml;
-
 use super::source_is;
 use super::start_copy::is_volume;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
+use crate::engine::users::other_user;
 use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
 use crate::plan::source::Named;
 use crate::plan::{Step, StepKind};
-use crate::ports::{ErrorClass, PortError};
+use crate::ports::PortError;
 use crate::spec::VolumeLocation;
 
 const STEP: StepKind = StepKind::RetireSource;
@@ -80,7 +79,9 @@ async fn rename(
     let meant = owner.plan.source_identity.clone();
     let found = volumes::identity(&ports, from).await?;
     if found.as_ref() == Some(&meant) {
-        if let Some(other) = other_user(owner, from).await? {
+        // By name alone: what may be another cluster's image is left alone too.
+        let is_it = |image: &Named| is_volume(image, from);
+        if let Some(other) = other_user(&ports, &owner.plan.domain, is_it).await? {
             return Ok(Tried::InUse(format!("domain {other} uses it too")));
         }
         volumes::rename(&ports, from, to).await?;
@@ -107,36 +108,4 @@ fn fate_of_retired(owner: &Owner, to: &VolumeLocation) -> SourceFate {
     } else {
         SourceFate::LeftBehind { location, reason: owner.plan.warnings.join("; ") }
     }
-}
-
-/// Another domain of the host, running or not, one of whose disks or backing images is this volume.
-async fn other_user(owner: &Owner, volume: &VolumeLocation) -> Result<Option<String>, PortError> {
-    let domains = &owner.context.ports.domains;
-    for other in domains.list().await? {
-        if other.uuid == owner.plan.domain {
-            continue;
-        }
-        let domain = match domains.observe(&other.uuid.clone().into()).await {
-            Ok(domain) => domain,
-            // A domain that went away meanwhile uses nothing.
-            Err(error) if error.class == ErrorClass::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let texts = [Some(domain.live_xml), domain.inactive_xml];
-        if texts.into_iter().flatten().any(|xml| names(&xml, volume)) {
-            return Ok(Some(other.name));
-        }
-    }
-    Ok(None)
-}
-
-fn names(xml: &str, volume: &VolumeLocation) -> bool {
-    // What cannot be read may name anything.
-    let Ok(xml) = DomainXml::parse(xml) else { return true };
-    xml.disks().iter().any(|disk| {
-        std::iter::once(&disk.source)
-            .chain(disk.backing_chain.iter().map(|layer| &layer.source))
-            .filter_map(Named::of)
-            .any(|image| is_volume(&image, volume))
-    })
 }

@@ -1,4 +1,4 @@
-//! Domains, events and the clock.
+//! Domains, storage pools, events and the clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,9 @@ use crate::fake::state::State;
 use crate::fake::xml;
 use crate::ports::{
     BlockInfo, Clock, DomainObservation, DomainSummary, Domains, ErrorClass, Events, HostVersions,
-    PortError, QemuBlockDevice, TimedEvent,
+    PortError, QemuBlockDevice, StoragePools, TimedEvent,
 };
-use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid};
+use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid, Pool, PoolName};
 
 fn find<'a>(
     state: &'a State,
@@ -145,6 +145,14 @@ impl Domains for World {
             Ok(HostVersions { libvirt: "9.0.0".to_owned(), qemu: "7.2.22".to_owned() })
         })
         .await
+    }
+}
+
+#[async_trait]
+impl StoragePools for World {
+    async fn find(&self, name: &PoolName) -> Result<Option<Pool>, PortError> {
+        let what = format!("look for storage pool {name}");
+        self.call(Method::FindPool, what, |state| state.storage_pool(name)).await
     }
 }
 

@@ -14,6 +14,11 @@ impl Images for World {
         self.call(Method::PrepareRbd, what, |state| state.pool(pool).map(|_| ())).await
     }
 
+    async fn fsid(&self, pool: &RbdPoolAddress) -> Result<String, PortError> {
+        let what = format!("ask for the cluster of pool {}", pool.pool);
+        self.call(Method::Fsid, what, |state| state.fsid(pool)).await
+    }
+
     async fn image_id(
         &self,
         pool: &RbdPoolAddress,
