@@ -66,13 +66,36 @@ pub async fn domain(
     ports: &Ports,
     reference: &DomainReference,
 ) -> Result<DomainObservation, Refusal> {
-    ports.domains.observe(reference).await.map_err(|error| match error.class {
+    let found = ports.domains.observe(reference).await.map_err(|error| match error.class {
         ErrorClass::NotFound => Refusal::new(
             RefusalCode::DomainNotFound,
             format!("there is no domain {reference} on this host"),
         ),
         _ => host_trouble(&error),
-    })
+    })?;
+    if reference.as_uuid().is_some() {
+        check_unambiguous(ports, reference, &found).await?;
+    }
+    Ok(found)
+}
+
+/// libvirt lets a domain be called by another one's uuid; guessing which is meant would move the wrong disk.
+async fn check_unambiguous(
+    ports: &Ports,
+    reference: &DomainReference,
+    found: &DomainObservation,
+) -> Result<(), Refusal> {
+    let all = ports.domains.list().await.map_err(|error| host_trouble(&error))?;
+    let namesake =
+        all.iter().find(|other| other.name == reference.as_str() && other.uuid != found.uuid);
+    let Some(other) = namesake else { return Ok(()) };
+    Err(Refusal::new(
+        RefusalCode::DomainNotFound,
+        format!(
+            "domain {reference} is ambiguous: it is the uuid of {} and the name of the domain with uuid {}",
+            found.name, other.uuid
+        ),
+    ))
 }
 
 /// libvirt or QEMU did not answer as it should.

@@ -10,6 +10,8 @@ use crate::spec::{Bytes, CopyFlag, DomainUuid, MigrateSpec, VolumeFormat, Volume
 
 /// What QEMU can address; images of other sizes cannot be copied exactly.
 const SECTOR: u64 = 512;
+/// QEMU counts bytes in 63 bits.
+const LARGEST: u64 = i64::MAX as u64;
 
 /// Names of images are limited by librbd, names of files by every file system in use.
 const LONGEST_IMAGE_NAME: usize = 95;
@@ -149,12 +151,12 @@ fn check_users(
 }
 
 fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {
-    if capacity.0 == 0 || !capacity.0.is_multiple_of(SECTOR) {
+    if capacity.0 == 0 || capacity.0 > LARGEST || !capacity.0.is_multiple_of(SECTOR) {
         return Err(Refusal::new(
             RefusalCode::SizeMismatch,
             format!(
                 "disk {} has {} bytes, and a destination of exactly that size cannot be made: \
-                 sizes are whole sectors of 512 bytes, at least one",
+                 sizes are whole sectors of 512 bytes, at least one and less than 8 EiB",
                 route.target, capacity.0
             ),
         ));
