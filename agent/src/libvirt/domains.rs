@@ -7,14 +7,14 @@ use virt::domain::Domain;
 use virt::error::{Error, ErrorNumber, ErrorNumberEnum};
 use virt_sys as sys;
 
-use super::error::port_error;
+use super::error::{c_string, port_error};
 use super::{LibvirtPorts, ffi, query_block, run, translate};
 use crate::ports::domains::{DomainSummary, HostVersions};
 use crate::ports::{
     BlockInfo, DomainObservation, DomainState, Domains, ErrorClass, PortError, QemuBlockDevice,
     Snapshots,
 };
-use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid};
+use crate::spec::{DiskTarget, DomainReference, DomainUuid};
 
 #[async_trait]
 impl Domains for LibvirtPorts {
@@ -49,17 +49,11 @@ impl Domains for LibvirtPorts {
         target: &DiskTarget,
     ) -> Result<BlockInfo, PortError> {
         let call = self.qemu_call(format!("sizes of disk {target} of domain {domain}"));
-        let (operation, disk) = (call.operation.clone(), target.clone());
+        let disk = c_string(&call.operation, target.as_str())?;
+        let operation = call.operation.clone();
         self.lanes
             .run(domain, call, move |domain| {
-                let info = domain
-                    .block_info(disk.as_str(), 0)
-                    .map_err(|error| port_error(&operation, &error))?;
-                Ok(BlockInfo {
-                    capacity: Bytes(info.capacity),
-                    allocation: Bytes(info.allocation),
-                    physical: Bytes(info.physical),
-                })
+                ffi::block_info(domain, &disk).map_err(|error| port_error(&operation, &error))
             })
             .await
     }

@@ -75,7 +75,9 @@ fn by_text(code: ErrorNumber, domain: Option<ErrorDomain>, message: &str) -> Err
     if code == ErrorNumber::SystemError && says(&["Failed to connect socket"]) {
         return ErrorClass::Unavailable;
     }
-    if code == ErrorNumber::InvalidArg && says(&["invalid path", "not found in the domain"]) {
+    if code == ErrorNumber::InvalidArg
+        && says(&["invalid path", "not found in domain", "not found in the domain"])
+    {
         return ErrorClass::NotFound;
     }
     ErrorClass::Other
@@ -127,6 +129,16 @@ mod tests {
         }
         let denied = "Failed to connect socket to '/run/x': Permission denied";
         expect(N::SystemError, Rpc, denied, ErrorClass::PermissionDenied);
+    }
+
+    #[test]
+    fn a_disk_that_is_not_there_is_not_found_however_it_is_said() {
+        for text in [
+            "invalid argument: disk 'vdz' not found in domain",
+            "invalid argument: invalid path vdz not assigned to domain",
+        ] {
+            expect(ErrorNumber::InvalidArg, ErrorDomain::Qemu, text, ErrorClass::NotFound);
+        }
     }
 
     #[test]

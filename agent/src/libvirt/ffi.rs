@@ -19,6 +19,9 @@ use virt::error::Error;
 use virt::secret::Secret;
 use virt_sys as sys;
 
+use crate::ports::BlockInfo;
+use crate::spec::Bytes;
+
 /// What libvirt says of a block job, in its own numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawJobInfo {
@@ -86,6 +89,18 @@ pub fn block_copy(
     // SAFETY: the array came from virTypedParamsAddULLong (or is null, which is allowed) and is not used again.
     unsafe { sys::virTypedParamsFree(params, count) };
     started.map(drop)
+}
+
+/// The sizes of a disk. The crate's own call drops the error and reads memory that nobody wrote.
+pub fn block_info(domain: &Domain, disk: &CStr) -> Result<BlockInfo, Error> {
+    let mut info = sys::virDomainBlockInfo { capacity: 0, allocation: 0, physical: 0 };
+    // SAFETY: valid handle, NUL-terminated string, live out structure of the library's own layout.
+    check(unsafe { sys::virDomainGetBlockInfo(domain.as_ptr(), disk.as_ptr(), &mut info, 0) })?;
+    Ok(BlockInfo {
+        capacity: Bytes(info.capacity),
+        allocation: Bytes(info.allocation),
+        physical: Bytes(info.physical),
+    })
 }
 
 /// The block job on a disk; none when there is none.

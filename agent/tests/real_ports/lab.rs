@@ -99,6 +99,11 @@ fn pid(file: &Path) -> i32 {
     text.trim().parse().expect("a pid")
 }
 
+/// The process of a guest of the daemon behind `uri`.
+pub fn qemu_pid(uri: &str, guest: &str) -> i32 {
+    pid(&daemon_folder(uri).join("run/qemu").join(format!("{guest}.pid")))
+}
+
 pub async fn connected(ports: &LibvirtPorts) {
     let mut events = ports.subscribe();
     if !ports.connected() {
@@ -194,8 +199,7 @@ impl Guest {
     }
 
     pub fn qemu_pid(&self) -> i32 {
-        let uri = self.connection.uri().expect("it has one");
-        pid(&daemon_folder(&uri).join("run/qemu").join(format!("{}.pid", self.name)))
+        qemu_pid(&self.connection.uri().expect("it has one"), &self.name)
     }
 }
 
