@@ -22,7 +22,7 @@ log=$LAB/tests.log
   if [[ $# -gt 0 ]]; then
     cargo test --workspace --features "$features" --locked --test 'lab_*' -- --test-threads=1 --nocapture "$@"
   else
-    run --test native --test native_qemu --test real_ports
+    run --test native --test native_qemu --test real_ports --test contract
     run --test 'lab_*'
   fi
 } 2>&1 | tee "$log"

@@ -50,9 +50,13 @@ impl Answer {
     }
 }
 
-/// The folder of the release binaries: that of the program running now, or beside the test's.
+/// A release binary: in the folder `$VOLFERRY_BIN_DIR`, or where `cargo build --release` leaves it.
 fn binary(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release").join(name)
+    let folder = match std::env::var_os("VOLFERRY_BIN_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release"),
+    };
+    folder.join(name)
 }
 
 impl Agent {

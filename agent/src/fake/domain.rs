@@ -165,12 +165,17 @@ impl State {
 impl World {
     /// Kills the domain's QEMU.
     pub fn kill_qemu(&self, uuid: &DomainUuid) {
-        self.with(|state| state.stop(uuid, DomainState::ShutOff, "crashed"));
+        self.with(|state| state.stop(uuid, DomainState::ShutOff, "failed"));
     }
 
     /// The guest shuts down.
     pub fn shut_down(&self, uuid: &DomainUuid) {
-        self.with(|state| state.stop(uuid, DomainState::ShutOff, "shutdown"));
+        self.with(|state| state.stop(uuid, DomainState::ShutOff, "shut down"));
+    }
+
+    /// Somebody ends the domain by force.
+    pub fn destroy(&self, uuid: &DomainUuid) {
+        self.with(|state| state.stop(uuid, DomainState::ShutOff, "destroyed"));
     }
 
     /// Changes the pace of a disk from now on.

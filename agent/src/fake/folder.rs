@@ -47,6 +47,9 @@ pub struct File {
 /// The owner of files nobody gave away.
 pub const ROOT: FileOwner = FileOwner { uid: 0, gid: 0, mode: 0o600 };
 
+/// What an empty qcow2 file occupies.
+const QCOW2_METADATA: u64 = 192 << 10;
+
 impl State {
     /// Device and inode of the file of that name.
     pub fn file_identity(&self, path: &Path) -> Option<Identity> {
@@ -75,10 +78,19 @@ impl State {
         if let Some(owner) = owner {
             self.may_give(path.parent().unwrap_or(path), owner)?;
         }
-        let inode = self.number();
+        let allocated = match format {
+            VolumeFormat::Qcow2 => QCOW2_METADATA,
+            VolumeFormat::Raw => 0,
+        };
         let forced = self.folder_of(path, &what)?.forces_owner;
+        let folder = path.parent().and_then(|parent| self.folders.get_mut(parent));
+        match folder.map(|folder| &mut folder.available) {
+            Some(available) if *available >= allocated => *available -= allocated,
+            _ => return Err(PortError::new(ErrorClass::NoSpace, what, "No space left on device")),
+        }
+        let inode = self.number();
         let owner = forced.or(owner).unwrap_or(ROOT);
-        let file = File { inode, format, size, allocated: 0, owner, snapshots: vec![] };
+        let file = File { inode, format, size, allocated, owner, snapshots: vec![] };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })
     }
@@ -98,6 +110,9 @@ impl State {
     pub(super) fn rename_file(&mut self, from: &Path, to: &Path) -> Result<(), PortError> {
         let what = format!("rename {} to {}", from.display(), to.display());
         self.folder_of(to, &what)?;
+        if !self.files.contains_key(from) {
+            return Err(missing(what));
+        }
         if self.files.contains_key(to) {
             return Err(exists(what));
         }

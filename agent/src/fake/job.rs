@@ -244,10 +244,10 @@ impl State {
         if let Some(operation) = operation {
             let kind =
                 EventKind::QemuJobError { device: device.clone(), operation: operation.to_owned() };
-            self.report(uuid, None, kind);
+            self.report(uuid, Some(target), kind);
         }
         let error = Some(text.to_owned());
-        self.report(uuid, None, EventKind::QemuJobCompleted { device, error });
+        self.report(uuid, Some(target), EventKind::QemuJobCompleted { device, error });
         self.report(uuid, Some(target), EventKind::JobEnded(JobEnd::Failed));
     }
 
@@ -266,8 +266,9 @@ impl State {
         what: &str,
     ) -> Result<Option<JobInfo>, PortError> {
         self.advance_jobs();
-        let domain = self.running(uuid, what)?;
-        Ok(domain.disk(target.as_str()).and_then(|disk| disk.job.as_ref()).map(Job::info))
+        let disk = self.running(uuid, what)?.disk(target.as_str());
+        let found = disk.ok_or_else(|| refused(ErrorClass::NotFound, what, "invalid path"))?;
+        Ok(found.job.as_ref().map(Job::info))
     }
 
     /// Changes the limit.
@@ -301,7 +302,7 @@ impl State {
         if job.ready {
             // A copy in step is ended as a complete one, and QEMU says so in the words it has for a pivot.
             let kind = EventKind::QemuJobCompleted { device: job.device(target), error: None };
-            self.report(uuid, None, kind);
+            self.report(uuid, Some(target), kind);
         }
         self.report(uuid, Some(target), EventKind::JobEnded(JobEnd::Cancelled));
         Ok(())
@@ -349,7 +350,7 @@ impl State {
         };
         let device = job.device(target);
         disk.node = job.destination;
-        self.report(uuid, None, EventKind::QemuJobCompleted { device, error: None });
+        self.report(uuid, Some(target), EventKind::QemuJobCompleted { device, error: None });
         Ok(job.copy)
     }
 

@@ -141,12 +141,24 @@ impl State {
     ) -> Result<(), PortError> {
         let what = format!("rename image {} to {to}", address.image_path(from));
         let pool = self.pool_mut(address)?;
+        if !pool.images.contains_key(from) {
+            return Err(missing(what));
+        }
         if pool.images.contains_key(to) {
             return Err(exists(what));
         }
         let Some(image) = pool.images.remove(from) else { return Err(missing(what)) };
         pool.images.insert(to.to_owned(), image);
         Ok(())
+    }
+
+    /// Takes an image away from under its name, open or not; it keeps its space.
+    ///
+    /// Errors: there is none of that name.
+    pub fn trash_image(&mut self, address: &RbdPoolAddress, name: &str) -> Result<(), PortError> {
+        let what = format!("move image {} to the trash", address.image_path(name));
+        let removed = self.pool_mut(address)?.images.remove(name);
+        removed.map(drop).ok_or_else(|| missing(what))
     }
 
     pub(super) fn remove_image(

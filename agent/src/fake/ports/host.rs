@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use secrecy::SecretString;
 use tokio::sync::broadcast;
+use volferry_xml::DomainXml;
 
 use crate::fake::World;
 use crate::fake::domain::Domain;
@@ -121,16 +122,22 @@ impl Domains for World {
 
     async fn define(&self, domain: &DomainUuid, xml: &str) -> Result<(), PortError> {
         let what = "define the domain".to_owned();
-        self.call(Method::Define, what.clone(), |state| match state.domains.get_mut(domain) {
-            Some(domain) => {
-                domain.inactive_xml = Some(xml.to_owned());
-                if domain.qemu.is_none() {
-                    domain.live_xml = xml.to_owned();
-                }
-                domain.persistent = true;
-                Ok(())
+        self.call(Method::Define, what.clone(), |state| {
+            if !xml.contains(&format!("<uuid>{domain}</uuid>")) || DomainXml::parse(xml).is_err() {
+                let text = "the definition is not one of this domain";
+                return Err(PortError::new(ErrorClass::Other, what, text));
             }
-            None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
+            match state.domains.get_mut(domain) {
+                Some(domain) => {
+                    domain.inactive_xml = Some(xml.to_owned());
+                    if domain.qemu.is_none() {
+                        domain.live_xml = xml.to_owned();
+                    }
+                    domain.persistent = true;
+                    Ok(())
+                }
+                None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
+            }
         })
         .await
     }
