@@ -42,6 +42,7 @@ impl RealStage {
             domains: libvirt.clone(),
             jobs: libvirt.clone(),
             events: libvirt.clone(),
+            pools: libvirt.clone(),
             images: Arc::new(HostImages::new(libvirt, timeouts)),
             files: Arc::new(HostFiles::default()),
             clock: Arc::new(SystemClock),
