@@ -4,7 +4,7 @@
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::scene::Home;
 use volferry_agent::operation::{FailureCause, State};
-use volferry_agent::spec::MigrateSpec;
+use volferry_agent::spec::{MigrateSpec, VolumeLocation};
 
 const PAIRS: [(Home, &str); 3] =
     [(Home::Rbd, "ceph-ssd"), (Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")];
@@ -120,4 +120,28 @@ async fn an_overlay_somebody_puts_on_the_destination_keeps_it() {
     let view = stage.end(&request).await;
     assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
     assert!(destination_exists(&stage, &request).await, "it is below what QEMU uses");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_below_the_overlay_of_a_stopped_domain_stays() {
+    let stage = Stage::new(Home::File, true).await;
+    let VolumeLocation::File { path: source } = stage.guest.volume.clone() else {
+        panic!("the guest lives on a file")
+    };
+    let other = stage.scene.guest("other", Home::File, true);
+    let VolumeLocation::File { path: overlay } = other.volume.clone() else {
+        panic!("the other guest lives on a file")
+    };
+    let name = source.file_name().expect("a file name").to_string_lossy().into_owned();
+    stage.world.kill_qemu(&other.uuid);
+    stage.world.with(|state| {
+        let file = state.files.get_mut(&overlay).expect("the other guest's file");
+        file.backing = Some(format!("./{name}"));
+    });
+    let request = stage.guest.request("ceph-hdd");
+    stage.begin(&request).await;
+    let view = stage.agent.end(&request.operation).await;
+    assert_eq!(view.state, State::Succeeded, "{view:#?}");
+    assert!(stage.world.volumes().contains_key(&stage.guest.volume.to_string()), "it is needed");
+    assert!(view.warnings.iter().any(|text| text.contains("domain other uses it")), "{view:#?}");
 }

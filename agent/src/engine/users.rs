@@ -1,6 +1,9 @@
 //! Which other domain of this host uses a volume: asked before a move and before the source gets another name.
 
-use volferry_xml::DomainXml;
+use std::path::{Path, PathBuf};
+
+use rbdutils::qemu::RbdString;
+use volferry_xml::{Disk, DomainXml, Source};
 
 use crate::plan::source::Named;
 use crate::ports::{ErrorClass, PortError, Ports};
@@ -29,6 +32,87 @@ pub async fn other_user(
         }
     }
     Ok(None)
+}
+
+/// The same, with what lies below the files of other domains as their headers name it: the XML of a domain that does
+/// not run tells nothing of backing files. For removals; one hung file of another domain is then enough not to know.
+pub async fn other_user_by_headers(
+    ports: &Ports,
+    own: &DomainUuid,
+    is_it: impl Fn(&Named) -> bool,
+) -> Result<Option<String>, PortError> {
+    if let Some(other) = other_user(ports, own, &is_it).await? {
+        return Ok(Some(other));
+    }
+    for other in ports.domains.list().await? {
+        if other.uuid == *own {
+            continue;
+        }
+        let Ok(domain) = ports.domains.observe(&other.uuid.clone().into()).await else { continue };
+        for xml in [Some(domain.live_xml), domain.inactive_xml].into_iter().flatten() {
+            let Ok(xml) = DomainXml::parse(&xml) else { continue };
+            for disk in xml.disks() {
+                if is_below(ports, disk, &is_it).await? {
+                    return Ok(Some(other.name));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Longer chains are not built by anybody; the bound ends a circle.
+const LONGEST_CHAIN: usize = 64;
+
+async fn is_below(
+    ports: &Ports,
+    disk: &Disk,
+    is_it: impl Fn(&Named) -> bool,
+) -> Result<bool, PortError> {
+    let Source::File { path, .. } = &disk.source else { return Ok(false) };
+    let mut path = PathBuf::from(path);
+    for _ in 0..LONGEST_CHAIN {
+        if !path.is_absolute() {
+            return Ok(false);
+        }
+        let Some(name) = ports.files.backing_file(&path).await? else { return Ok(false) };
+        let Some(below) = named(&path, &name) else {
+            // A name in a form that is not read here may name anything.
+            return Ok(true);
+        };
+        if is_it(&below) {
+            return Ok(true);
+        }
+        match below {
+            Named::File(file) => path = file,
+            Named::Rbd { .. } => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// What the name of a backing file in the header of `overlay` stands for.
+fn named(overlay: &Path, name: &str) -> Option<Named> {
+    if name.starts_with("rbd:") {
+        let image: RbdString = name.parse().ok()?;
+        return Some(Named::Rbd { monitors: image.monitors, image: image.image });
+    }
+    let plain = name.strip_prefix("file:").unwrap_or(name);
+    if !plain.starts_with('/') && plain.contains(':') {
+        return None;
+    }
+    let path = overlay.parent()?.join(plain);
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                parts.pop();
+            }
+            std::path::Component::CurDir => {}
+            part => parts.push(part),
+        }
+    }
+    Some(Named::File(parts))
 }
 
 fn uses(xml: &str, is_it: impl Fn(&Named) -> bool) -> bool {

@@ -34,6 +34,7 @@ pub enum Method {
     AllocatedImage,
     RbdSpace,
     FileIdentity,
+    BackingFile,
     ObserveFile,
     ObserveFolder,
     FolderAccess,

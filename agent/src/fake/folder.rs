@@ -42,6 +42,8 @@ pub struct File {
     pub owner: FileOwner,
     /// Internal snapshots.
     pub snapshots: Vec<String>,
+    /// The backing file its header names.
+    pub backing: Option<String>,
 }
 
 /// The owner of files nobody gave away.
@@ -90,7 +92,7 @@ impl State {
         }
         let inode = self.number();
         let owner = forced.or(owner).unwrap_or(ROOT);
-        let file = File { inode, format, size, allocated, owner, snapshots: vec![] };
+        let file = File { inode, format, size, allocated, owner, snapshots: vec![], backing: None };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })
     }

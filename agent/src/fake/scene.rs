@@ -209,7 +209,8 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
             let format = if raw { VolumeFormat::Raw } else { VolumeFormat::Qcow2 };
             let owner = FileOwner { uid: 64055, gid: 108, mode: 0o600 };
             let inode = number;
-            let file = File { inode, format, size, allocated, owner, snapshots: vec![] };
+            let file =
+                File { inode, format, size, allocated, owner, snapshots: vec![], backing: None };
             state.files.insert(path.clone(), file);
         }
     }

@@ -103,6 +103,12 @@ impl Files for HostFiles {
         self.run(folder, operation, move || disk::observe(&path, format)).await
     }
 
+    async fn backing_file(&self, path: &Path) -> Result<Option<String>, PortError> {
+        let operation = format!("read the header of {}", path.display());
+        let (folder, path) = (parent(path, &operation)?, path.to_owned());
+        self.run(folder, operation, move || disk::backing_file(&path)).await
+    }
+
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError> {
         let operation = format!("look at folder {}", path.display());
         let folder = path.to_owned();

@@ -11,6 +11,7 @@ const SNAPSHOT_HEADER: usize = 40;
 /// QEMU's own limits.
 const MOST_SNAPSHOTS: u32 = 65_536;
 const MOST_EXTRA_BYTES: u32 = 1024;
+const MOST_BACKING_BYTES: u32 = 1023;
 
 /// Names of the internal snapshots; a snapshot without a name is told by its id.
 pub(super) fn snapshot_names(image: &mut (impl Read + Seek)) -> io::Result<Vec<String>> {
@@ -29,6 +30,27 @@ pub(super) fn snapshot_names(image: &mut (impl Read + Seek)) -> io::Result<Vec<S
     }
     image.seek(SeekFrom::Start(u64_at(&header, 64)))?;
     (0..count).map(|_| next_name(image)).collect()
+}
+
+/// The name of the backing file as it is written in the header; none without one, and of what is no qcow2 image.
+pub(super) fn backing_file(image: &mut (impl Read + Seek)) -> io::Result<Option<String>> {
+    let mut header = Vec::with_capacity(HEADER);
+    image.seek(SeekFrom::Start(0))?;
+    image.take(HEADER as u64).read_to_end(&mut header)?;
+    if header.len() < HEADER || &header[..4] != MAGIC {
+        return Ok(None);
+    }
+    let (offset, size) = (u64_at(&header, 8), u32_at(&header, 16));
+    if offset == 0 || size == 0 {
+        return Ok(None);
+    }
+    if size > MOST_BACKING_BYTES {
+        return Err(broken("the name of its backing file is beyond all bounds"));
+    }
+    let mut name = vec![0; size as usize];
+    image.seek(SeekFrom::Start(offset))?;
+    image.read_exact(&mut name).map_err(|_| broken("the name of its backing file is cut off"))?;
+    Ok(Some(String::from_utf8_lossy(&name).into_owned()))
 }
 
 fn next_name(image: &mut (impl Read + Seek)) -> io::Result<String> {
@@ -98,6 +120,20 @@ mod tests {
         image[64..72].copy_from_slice(&1024_u64.to_be_bytes());
         image.extend(entries.concat());
         Cursor::new(image)
+    }
+
+    #[test]
+    fn a_backing_file_is_read_by_its_name() {
+        let mut overlay = image(&[], 0).into_inner();
+        overlay[8..16].copy_from_slice(&512_u64.to_be_bytes());
+        overlay[16..20].copy_from_slice(&9_u32.to_be_bytes());
+        overlay[512..521].copy_from_slice(b"base.qcow");
+        let read = |bytes: &[u8]| backing_file(&mut Cursor::new(bytes.to_vec()));
+        assert_eq!(read(&overlay).ok(), Some(Some("base.qcow".to_owned())));
+        assert_eq!(read(&image(&[], 0).into_inner()).ok(), Some(None));
+        assert_eq!(read(b"no image").ok(), Some(None));
+        overlay[16..20].copy_from_slice(&5000_u32.to_be_bytes());
+        assert!(read(&overlay).is_err());
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub trait Files: Send + Sync {
         format: VolumeFormat,
     ) -> Result<Option<FileObservation>, PortError>;
 
+    /// What the header of a qcow2 file names as its backing file, as it is written there; none when it names none, is
+    /// no qcow2 file, or nothing has the name.
+    async fn backing_file(&self, path: &Path) -> Result<Option<String>, PortError>;
+
     /// The folder of a pool. `NotFound` when it is not there.
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError>;
 

@@ -8,7 +8,7 @@ use super::start_copy::is_volume;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
-use crate::engine::users::other_user;
+use crate::engine::users::other_user_by_headers;
 use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
 use crate::plan::source::Named;
@@ -81,7 +81,7 @@ async fn rename(
     if found.as_ref() == Some(&meant) {
         // By name alone: what may be another cluster's image is left alone too.
         let is_it = |image: &Named| is_volume(image, from);
-        if let Some(other) = other_user(&ports, &owner.plan.domain, is_it).await? {
+        if let Some(other) = other_user_by_headers(&ports, &owner.plan.domain, is_it).await? {
             return Ok(Tried::InUse(format!("domain {other} uses it too")));
         }
         volumes::rename(&ports, from, to).await?;

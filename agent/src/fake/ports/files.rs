@@ -38,6 +38,14 @@ impl Files for World {
         .await
     }
 
+    async fn backing_file(&self, path: &Path) -> Result<Option<String>, PortError> {
+        let what = format!("read the header of {}", path.display());
+        self.call(Method::BackingFile, what, |state| {
+            Ok(state.files.get(path).and_then(|file| file.backing.clone()))
+        })
+        .await
+    }
+
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError> {
         let what = format!("look at folder {}", path.display());
         self.call(Method::ObserveFolder, what.clone(), |state| match state.folders.get(path) {

@@ -36,6 +36,20 @@ fn look(path: &Path) -> io::Result<Option<Metadata>> {
     }
 }
 
+/// What the header of a qcow2 file names as its backing file.
+pub(super) fn backing_file(path: &Path) -> io::Result<Option<String>> {
+    match look(path)? {
+        Some(metadata) if metadata.is_file() => {}
+        _ => return Ok(None),
+    }
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+    match file {
+        Ok(mut file) => qcow2::backing_file(&mut file),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Everything of interest about an image file.
 pub(super) fn observe(path: &Path, format: VolumeFormat) -> io::Result<Option<FileObservation>> {
     let Some(metadata) = look(path)? else { return Ok(None) };
