@@ -19,7 +19,7 @@ pub mod view;
 
 pub use admission::{Admission, admit};
 pub use failure::{Failure, FailureCause, RetryClass, Side};
-pub use progress::{Phase, Progress, RateMeter};
+pub use progress::{Converges, Phase, Progress, RateMeter};
 pub use result::{MoveResult, SourceFate};
 pub use state::{Event, IllegalEvent, State, transition};
 pub use view::{OperationView, PhaseSpan};

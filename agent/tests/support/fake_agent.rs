@@ -171,6 +171,7 @@ fn enter(view: &mut OperationView, state: State) {
             remaining: Bytes::mib(581),
             rate: Bytes::mib(100),
             estimate: Some(Duration::from_millis(5_810)),
+            ..Progress::default()
         },
         _ => Progress::default(),
     };

@@ -69,6 +69,8 @@ impl From<&Progress> for pb::Progress {
             remaining_bytes: progress.remaining.0,
             rate_bytes_per_second: progress.rate.0,
             estimate: progress.estimate.map(duration),
+            dirty_bytes_per_second: progress.dirty_rate.0,
+            converges: pb::Convergence::from(progress.converges).into(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The closed lists: domain enums into protobuf enums, and the words for protobuf enums on the client's side.
 
 use crate::api::pb;
-use crate::operation::{Phase, RetryClass, Side, State};
+use crate::operation::{Converges, Phase, RetryClass, Side, State};
 use crate::spec::VolumeFormat;
 
 impl From<State> for pb::State {
@@ -57,6 +57,16 @@ impl From<Phase> for pb::CopyPhase {
     }
 }
 
+impl From<Converges> for pb::Convergence {
+    fn from(converges: Converges) -> Self {
+        match converges {
+            Converges::Unknown => Self::Unspecified,
+            Converges::Yes => Self::Yes,
+            Converges::No => Self::No,
+        }
+    }
+}
+
 impl From<VolumeFormat> for pb::VolumeFormat {
     fn from(format: VolumeFormat) -> Self {
         match format {
@@ -106,6 +116,10 @@ mod tests {
         for format in [VolumeFormat::Raw, VolumeFormat::Qcow2] {
             let wire = pb::VolumeFormat::from(format);
             assert_eq!(word(wire.as_str_name(), "VOLUME_FORMAT_"), format.as_str());
+        }
+        for converges in [Converges::Unknown, Converges::Yes, Converges::No] {
+            let wire = pb::Convergence::from(converges);
+            assert_eq!(word(wire.as_str_name(), "CONVERGENCE_"), converges.as_str());
         }
         assert_eq!(state_of(pb::State::Unspecified), None);
     }

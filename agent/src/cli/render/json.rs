@@ -58,6 +58,8 @@ fn progress(progress: &pb::Progress) -> Value {
         "remaining_bytes": progress.remaining_bytes,
         "rate_bytes_per_second": progress.rate_bytes_per_second,
         "estimate_seconds": progress.estimate.as_ref().and_then(seconds),
+        "dirty_bytes_per_second": progress.dirty_bytes_per_second,
+        "converges": word(progress.converges().as_str_name(), "CONVERGENCE_"),
     })
 }
 

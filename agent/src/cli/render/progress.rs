@@ -66,5 +66,9 @@ fn numbers(progress: &pb::Progress, percent: u64) -> String {
     if let Some(left) = progress.estimate.as_ref().and_then(span) {
         text = format!("{text}, {} left", humane(left));
     }
+    if progress.converges() == pb::Convergence::No {
+        let dirtied = Bytes(progress.dirty_bytes_per_second);
+        text = format!("{text}, guest writes {dirtied}/s: does not converge");
+    }
     text
 }
