@@ -3,6 +3,7 @@
 //! Unknown keys are errors, and every error names the file, the pool and the rule. Nothing is looked up: whether a
 //! pool can be used is seen when it is used. Secrets are never in the file, only their libvirt uuid or a path.
 
+mod limits;
 pub mod pool;
 mod raw;
 mod rules;
@@ -15,7 +16,7 @@ pub use pool::PoolError;
 use raw::RawConfig;
 pub use rules::InvalidValue;
 
-use crate::spec::{Pool, PoolName};
+use crate::spec::{Limits, Pool, PoolName};
 
 /// Where the configuration is when nothing else is said.
 pub const DEFAULT_PATH: &str = "/etc/volferry/volferry.toml";
@@ -35,6 +36,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The libvirt connection.
     pub libvirt_uri: String,
+    /// How much is done at a time, and what stays free.
+    pub limits: Limits,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -110,6 +113,8 @@ impl Config {
                 raw.libvirt_uri.unwrap_or_else(|| DEFAULT_LIBVIRT_URI.to_owned()),
             )
             .map_err(value("libvirt_uri"))?,
+            limits: limits::resolve(raw.limits)
+                .map_err(|(key, rule)| ConfigRule::Value { key, rule })?,
             pools: pools(raw.pools)?,
         })
     }

@@ -124,7 +124,11 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         clock: Arc::new(SystemClock),
     };
     let journal = Journal::open(&config.state_dir.join(JOURNAL))?;
-    let host = HostFacts { host_name: config.host_name.clone(), pools: config.pools.clone() };
+    let host = HostFacts {
+        host_name: config.host_name.clone(),
+        pools: config.pools.clone(),
+        limits: config.limits,
+    };
     Ok(Engine::start(ports, journal, host, Tuning::default()).await?)
 }
 

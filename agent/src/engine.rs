@@ -5,6 +5,7 @@
 //! `operation/`'s work; touching the world is the ports'.
 
 mod backoff;
+mod begin;
 mod context;
 pub mod inventory;
 pub mod observe;
@@ -13,6 +14,7 @@ mod recovery;
 mod registry;
 mod settle;
 mod steps;
+mod turns;
 mod users;
 mod wishes;
 
@@ -26,9 +28,11 @@ use registry::{Registry, Reservation};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use turns::Turns;
 
 use crate::facts::HostFacts;
 use crate::journal::{Journal, JournalError, Wish};
+use crate::operation::queue::Places;
 use crate::operation::{Admission, OperationView};
 use crate::plan::{Plan, Refusal, RefusalCode};
 use crate::ports::Ports;
@@ -87,8 +91,9 @@ impl Engine {
     ) -> Result<Self, JournalError> {
         let unfinished = journal.unfinished().await?;
         let finished = journal.finished(FINISHED_AT_HAND).await?;
+        let turns = Arc::new(Turns::new(Places::new(&host.limits, &host.pools)));
         let engine = Self {
-            context: Arc::new(Context { ports, journal, host, tuning }),
+            context: Arc::new(Context { ports, journal, host, tuning, turns }),
             registry: Arc::new(Registry::new(finished, FINISHED_AT_HAND)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -101,12 +106,14 @@ impl Engine {
             );
             engine.own(|context, links| recovery::rebuild(context, stored, links));
         }
+        engine.context.turns.open();
         Ok(engine)
     }
 
     /// Stops every owner task without touching the world: copies go on in QEMU and are taken up again at the next
     /// start.
     pub async fn stop(&self) {
+        self.context.turns.close();
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;

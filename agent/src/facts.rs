@@ -7,7 +7,7 @@ use crate::ports::{
     BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageObservation,
     QemuBlockDevice, RbdPoolSpace, Snapshots,
 };
-use crate::spec::{Bytes, Identity, Pool};
+use crate::spec::{Identity, Limits, Pool};
 
 /// What the planner knows of this host without asking anybody.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct HostFacts {
     pub host_name: String,
     /// Every pool of the configuration.
     pub pools: Vec<Pool>,
+    /// How much is done at a time, and what stays free.
+    pub limits: Limits,
 }
 
 /// What was seen of the world for one route.
@@ -92,16 +94,6 @@ impl SourceFacts {
         match self {
             Self::Image(image) => Identity::Rbd { image_id: image.image_id.clone() },
             Self::File(file) => file.identity.clone(),
-        }
-    }
-}
-
-impl DestinationFacts {
-    /// Bytes that can still be written, where it is known.
-    pub fn available(&self) -> Option<Bytes> {
-        match self {
-            Self::Rbd { space, .. } => space.available,
-            Self::File { folder, .. } => Some(folder.available),
         }
     }
 }

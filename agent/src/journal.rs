@@ -150,6 +150,19 @@ impl Journal {
         .await
     }
 
+    /// The same with another plan in place of the one the operation was accepted with.
+    pub async fn replan(
+        &self,
+        plan: &Plan,
+        records: &[Record],
+        view: &OperationView,
+    ) -> Result<(), JournalError> {
+        let row = store::Row::new(plan, view)?;
+        let rows = store::encode(records)?;
+        self.write("replan", move |connection, path| store::replan(connection, path, &row, &rows))
+            .await
+    }
+
     /// Writes a wish down for its owner, or for the owner's next life. Durable when it returns true; false when
     /// the operation has ended.
     pub async fn wish(

@@ -13,7 +13,9 @@
 pub mod admission;
 pub mod failure;
 pub mod progress;
+pub mod queue;
 pub mod result;
+pub mod space;
 pub mod state;
 pub mod view;
 

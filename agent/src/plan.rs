@@ -16,6 +16,8 @@ pub mod route;
 pub mod same_volume;
 pub mod snapshots;
 pub mod source;
+mod space;
+pub mod stale;
 pub mod steps;
 
 pub use complete::complete;

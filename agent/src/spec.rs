@@ -4,6 +4,7 @@
 //! command line text are turned into them at the edge and never travel further in.
 
 pub mod flags;
+pub mod limits;
 pub mod migrate;
 pub mod names;
 pub mod pool;
@@ -11,6 +12,7 @@ pub mod quantity;
 pub mod volume;
 
 pub use flags::{CopyFlag, CopyFlags};
+pub use limits::{Limits, Reserve};
 pub use migrate::MigrateSpec;
 pub use names::{
     CheckpointName, DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName,

@@ -417,7 +417,7 @@ async fn a_copy_into_a_full_ceph_pool_is_not_removed_while_it_hangs() {
     slow(&stage);
     let request = stage.guest.request("ceph-ssd");
     stage.begin(&request).await;
-    let view = stage.reaches(&request, State::Copying).await;
+    let copying = stage.reaches(&request, State::Copying).await;
     let full = |full| {
         stage.world.with(|state| {
             state.clusters[1].pools.values_mut().for_each(|pool| pool.full = full);
@@ -425,13 +425,13 @@ async fn a_copy_into_a_full_ceph_pool_is_not_removed_while_it_hangs() {
     };
     tokio::time::sleep(Duration::from_secs(10)).await;
     full(true);
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    stage.agent.engine.cancel(&request.operation).await.expect("it copies");
     tokio::time::sleep(Duration::from_secs(600)).await;
     let waiting = stage.agent.engine.operation(&request.operation).await.expect("it is known");
     assert_eq!(waiting.state, State::RollingBack);
-    assert!(waiting.detail.as_ref().is_some_and(|text| text.contains("no answer")), "{waiting:#?}");
-    assert!(stage.world.volumes().contains_key(&view.destination.to_string()));
+    let detail = waiting.detail.clone().unwrap_or_default();
+    assert!(detail.contains("no answer") && detail.contains("pool-stalled"), "{waiting:#?}");
+    assert!(stage.world.volumes().contains_key(&copying.destination.to_string()));
     full(false);
-    assert_eq!(stage.end(&request).await.state, State::Cancelled);
+    let text = fails(&stage, &request, FailureCause::DestinationFull, Side::Destination).await;
+    assert!(text.contains("pool ceph-ssd or its cluster is full"), "{text}");
 }

@@ -61,6 +61,7 @@ pub enum PoolError {
 /// Checks one pool.
 pub fn resolve(raw: RawPool) -> Result<Pool, PoolError> {
     let name = PoolName::new(raw.name.as_str())?;
+    let operations = value("operations", raw.operations, rules::at_a_time)?;
     let kind = match raw.kind {
         RawKind::Rbd => PoolKind::Rbd(rbd(raw)?),
         RawKind::Nfs => PoolKind::File(file(raw, FilePoolKind::Nfs, "nfs")?),
@@ -69,7 +70,7 @@ pub fn resolve(raw: RawPool) -> Result<Pool, PoolError> {
         }
         RawKind::Local => PoolKind::File(file(raw, FilePoolKind::Local, "local")?),
     };
-    Ok(Pool { name, kind })
+    Ok(Pool { name, kind, operations })
 }
 
 fn rbd(raw: RawPool) -> Result<RbdPool, PoolError> {
@@ -136,10 +137,10 @@ fn foreign(kind: &'static str, keys: &[(&'static str, bool)]) -> Result<(), Pool
     }
 }
 
-fn value<T>(
+fn value<V, T>(
     key: &'static str,
-    text: Option<String>,
-    rule: impl Fn(String) -> Result<T, InvalidValue>,
+    text: Option<V>,
+    rule: impl Fn(V) -> Result<T, InvalidValue>,
 ) -> Result<Option<T>, PoolError> {
     text.map(rule).transpose().map_err(|rule| PoolError::Value { key, rule })
 }

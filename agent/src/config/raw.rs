@@ -10,8 +10,20 @@ pub struct RawConfig {
     pub listen: Option<String>,
     pub state_dir: Option<String>,
     pub libvirt_uri: Option<String>,
+    #[serde(default)]
+    pub limits: RawLimits,
     #[serde(default, rename = "pool")]
     pub pools: Vec<RawPool>,
+}
+
+/// `[limits]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawLimits {
+    pub operations_per_host: Option<u32>,
+    pub operations_per_pool: Option<u32>,
+    pub reserve_percent: Option<u32>,
+    pub reserve_bytes: Option<String>,
 }
 
 /// One `[[pool]]`: the keys of every type, sorted out later.
@@ -31,6 +43,7 @@ pub struct RawPool {
     pub path: Option<String>,
     pub host: Option<String>,
     pub must_be_mounted: Option<bool>,
+    pub operations: Option<u32>,
 }
 
 /// The type of a pool.

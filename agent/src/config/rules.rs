@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::DEFAULT_SOCKET;
+use crate::spec::{Bytes, InvalidQuantity};
 
 /// A value that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +23,15 @@ pub enum InvalidValue {
     /// A listener on the network.
     #[error("{0:?} needs mutual TLS, which is not configured; use \"unix:/PATH\"")]
     NeedsTls(String),
+    /// A number that allows nothing.
+    #[error("it must be at least 1")]
+    NotPositive,
+    /// No share.
+    #[error("{0} is not a share: expected 0 to 50")]
+    NotAShare(u32),
+    /// No size.
+    #[error(transparent)]
+    Quantity(InvalidQuantity),
     /// No uuid.
     #[error("{0:?} is not a uuid")]
     NotAUuid(String),
@@ -68,4 +78,25 @@ pub fn uuid(text: &str) -> Result<String, InvalidValue> {
         Ok(uuid) => Ok(uuid.as_hyphenated().to_string()),
         Err(_) => Err(InvalidValue::NotAUuid(text.to_owned())),
     }
+}
+
+/// How many at a time; none would stop everything.
+pub fn at_a_time(number: u32) -> Result<usize, InvalidValue> {
+    match usize::try_from(number) {
+        Ok(number) if number > 0 => Ok(number),
+        Ok(_) | Err(_) => Err(InvalidValue::NotPositive),
+    }
+}
+
+/// Hundredths of a pool that stay free.
+pub fn share(percent: u32) -> Result<u8, InvalidValue> {
+    match u8::try_from(percent) {
+        Ok(share) if share <= 50 => Ok(share),
+        Ok(_) | Err(_) => Err(InvalidValue::NotAShare(percent)),
+    }
+}
+
+/// A size with its unit.
+pub fn size(text: &str) -> Result<Bytes, InvalidValue> {
+    text.parse().map_err(InvalidValue::Quantity)
 }

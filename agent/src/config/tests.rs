@@ -1,7 +1,7 @@
 //! The file's rules, one test each, and the files that are shipped.
 
 use super::*;
-use crate::spec::PoolKind;
+use crate::spec::{Bytes, PoolKind, Reserve};
 
 fn refused(text: &str) -> String {
     let error = Config::parse(text).expect_err("it breaks a rule");
@@ -19,6 +19,20 @@ fn defaults_are_those_of_the_manual() {
     assert_eq!(config.state_dir, Path::new("/var/lib/volferry"));
     assert_eq!(config.libvirt_uri, "qemu:///system");
     assert!(config.pools.is_empty());
+    assert_eq!((config.limits.operations_per_host, config.limits.operations_per_pool), (8, 4));
+    let reserve = Reserve { percent: 5, at_least: Bytes::mib(1024) };
+    assert_eq!(config.limits.reserve, reserve);
+}
+
+#[test]
+fn limits_are_read_and_a_pool_may_have_its_own() {
+    let text = "host_name = \"a\"\n[limits]\noperations_per_host = 2\noperations_per_pool = 1\n\
+                reserve_percent = 0\nreserve_bytes = \"64MiB\"\n\
+                [[pool]]\nname = \"p\"\ntype = \"nfs\"\npath = \"/a\"\noperations = 3\n";
+    let config = Config::parse(text).expect("limits");
+    let reserve = Reserve { percent: 0, at_least: Bytes::mib(64) };
+    let limits = Limits { operations_per_host: 2, operations_per_pool: 1, reserve };
+    assert_eq!((config.limits, config.pools[0].operations), (limits, Some(3)));
 }
 
 #[test]
@@ -102,6 +116,22 @@ fn every_error_names_the_file_the_pool_and_the_rule() {
         (
             pool("type = \"rbd\"\nmonitors = [\"m\"]\npool = \"c\"\nkey_file = \"/k\""),
             "pool \"p\": `secret_uuid` and `key_file` need `user`",
+        ),
+        (
+            "host_name = \"a\"\n[limits]\noperations_per_pool = 0".to_owned(),
+            "limits.operations_per_pool: it must be at least 1",
+        ),
+        (
+            "host_name = \"a\"\n[limits]\nreserve_percent = 51".to_owned(),
+            "limits.reserve_percent: 51 is not a share",
+        ),
+        (
+            "host_name = \"a\"\n[limits]\nreserve_bytes = \"much\"".to_owned(),
+            "limits.reserve_bytes: \"much\" is not a size",
+        ),
+        (
+            pool("type = \"nfs\"\npath = \"/a\"\noperations = 0"),
+            "pool \"p\": operations: it must be at least 1",
         ),
         (
             "host_name = \"a\"\nlisten = \"tcp:0.0.0.0:50051\"".to_owned(),

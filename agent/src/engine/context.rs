@@ -1,7 +1,9 @@
 //! What every owner shares: the ports, the journal, the configuration, and how patient to be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::turns::Turns;
 use crate::facts::HostFacts;
 use crate::journal::Journal;
 use crate::ports::Ports;
@@ -17,6 +19,8 @@ pub struct Context {
     pub host: HostFacts,
     /// Patience.
     pub tuning: Tuning,
+    /// The queue.
+    pub turns: Arc<Turns>,
 }
 
 /// Periods and bounds. None of them decides what is true, only how soon it is asked.
@@ -24,6 +28,8 @@ pub struct Context {
 pub struct Tuning {
     /// Between two looks at a running job, for progress.
     pub progress_period: Duration,
+    /// Between two looks at the room in the destination pool.
+    pub space_period: Duration,
     /// Between two looks at the live XML, for events that were lost.
     pub state_period: Duration,
     /// How long QEMU's own words about a failed job are waited for.
@@ -39,7 +45,8 @@ pub struct Tuning {
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            progress_period: Duration::from_millis(500),
+            progress_period: Duration::from_secs(1),
+            space_period: Duration::from_secs(2),
             state_period: Duration::from_secs(3),
             words_grace: Duration::from_millis(500),
             backoff: (Duration::from_millis(50), Duration::from_secs(5)),

@@ -42,7 +42,8 @@ pub async fn plan(
     let pool = pool_of_libvirt(context, &spec.to).await?;
     let route = route::choose_among(&context.host, pool.as_ref(), &domain.live_xml, &request)?;
     let world = world(&context.ports, domain, &route).await?;
-    complete(spec, &domain.name, &domain.uuid, &route, &world)
+    let reserve = &context.host.limits.reserve;
+    complete(spec, &domain.name, &domain.uuid, &route, &world, reserve)
 }
 
 /// The active pool of libvirt a name means where the configuration has none of it.

@@ -1,14 +1,15 @@
 //! The task that owns one operation: its state, its memory, and the way forward through its plan.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::context::Context;
+use super::turns::Place;
 use super::wishes::Wishes;
-use super::{ViewReceiver, chain, settle, steps};
+use super::{ViewReceiver, begin, chain, settle, steps, turns};
 use crate::journal::{JournalError, Proof, Record, StepOutcome, What};
 use crate::operation::{
     Event, Failure, FailureCause, OperationView, PhaseSpan, Progress, Side, State, transition,
@@ -88,6 +89,7 @@ pub struct Owner {
     pub(super) memory: Memory,
     pub(super) wishes: watch::Receiver<Wishes>,
     pub(super) events: broadcast::Receiver<TimedEvent>,
+    pub(super) place: Place,
     publisher: watch::Sender<Arc<OperationView>>,
     /// Records the journal did not take; they go before the next ones, so that no edge is ever missing in it.
     unwritten: Vec<Record>,
@@ -130,6 +132,9 @@ impl Owner {
         memory: Memory,
         links: Links,
     ) -> Self {
+        let place = context.turns.enter(&plan, view.state);
+        let mut view = view;
+        view.detail = turns::detail(place.turn().as_ref(), &view);
         let (publisher, _) = watch::channel(Arc::new(view.clone()));
         Self {
             context,
@@ -138,6 +143,7 @@ impl Owner {
             memory,
             wishes: links.wishes,
             events: links.events,
+            place,
             publisher,
             unwritten: Vec::new(),
             entered: tokio::time::Instant::now(),
@@ -176,7 +182,7 @@ impl Owner {
             });
         }
         if self.view.state == State::Queued {
-            self.advance(Event::PlanRecorded, vec![]).await?;
+            begin::run(self).await?;
         }
         for step in self.plan.steps.clone() {
             if !self.memory.done.contains(&step.kind()) {
@@ -209,6 +215,24 @@ impl Owner {
         self.unwritten.clear();
         self.publish();
         Ok(())
+    }
+
+    /// Writes an edge down that was taken, with the plan that is followed from there.
+    pub(super) async fn note_plan(&mut self, event: Event) -> Result<(), JournalError> {
+        let at = self.context.ports.clock.now();
+        self.unwritten.push(Record { at, what: What::Transition { event } });
+        let plan = &self.plan;
+        self.context.journal.replan(plan, &self.unwritten, &self.view).await?;
+        self.unwritten.clear();
+        self.publish();
+        Ok(())
+    }
+
+    /// When a time that counts from the request is over.
+    pub(super) fn expires(&self, after: Duration) -> tokio::time::Instant {
+        let now = self.context.ports.clock.now();
+        let age = self.view.accepted().and_then(|accepted| now.duration_since(accepted).ok());
+        tokio::time::Instant::now() + after.saturating_sub(age.unwrap_or_default())
     }
 
     /// Takes an edge of the state machine and writes it down, with `more` in the same transaction.

@@ -34,6 +34,21 @@ pub struct CephPool {
     pub quota: Option<u64>,
     /// Writes wait until there is room.
     pub full: bool,
+    /// Soon they will.
+    pub near_full: bool,
+}
+
+impl CephPool {
+    /// What can still be written, as a cluster tells it: the quota counts what is written already.
+    pub fn writable(&self) -> u64 {
+        let quota = self.quota.map_or(u64::MAX, |quota| quota.saturating_sub(self.used()));
+        if self.full { 0 } else { self.available.min(quota) }
+    }
+
+    /// What is written.
+    pub fn used(&self) -> u64 {
+        self.images.values().map(|image| image.allocated).sum()
+    }
 }
 
 /// One image.

@@ -13,8 +13,8 @@ use super::state::State;
 use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
-    DiskReference, DomainReference, DomainUuid, FilePool, FilePoolKind, MigrateSpec, OperationId,
-    Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, VolumeFormat, VolumeLocation,
+    DiskReference, DomainReference, DomainUuid, FilePool, FilePoolKind, Limits, MigrateSpec,
+    OperationId, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, VolumeFormat, VolumeLocation,
 };
 
 /// What every disk of a guest holds.
@@ -78,7 +78,7 @@ impl Scene {
         let mut pools = Vec::new();
         for (name, monitors, pool) in CEPH {
             let kind = PoolKind::Rbd(ceph(&world, monitors, pool));
-            pools.push(Pool { name: pool_name(name), kind });
+            pools.push(Pool { name: pool_name(name), kind, operations: None });
         }
         for (index, (name, path, kind)) in FOLDERS.into_iter().enumerate() {
             let path = PathBuf::from(path);
@@ -96,10 +96,11 @@ impl Scene {
             };
             world.with(|state| state.folders.insert(path.clone(), folder));
             let kind = PoolKind::File(FilePool { kind, path, host: None, must_be_mounted: true });
-            pools.push(Pool { name: pool_name(name), kind });
+            pools.push(Pool { name: pool_name(name), kind, operations: None });
         }
         world.with(|state| state.secrets.insert(SECRET.to_owned()));
-        Self { world, host: HostFacts { host_name: "host-a".to_owned(), pools } }
+        let limits = Limits::default();
+        Self { world, host: HostFacts { host_name: "host-a".to_owned(), pools, limits } }
     }
 
     /// Where a volume of that name is in a pool.

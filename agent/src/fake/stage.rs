@@ -31,7 +31,16 @@ impl Stage {
     /// # Panics
     /// When there is no place for a temporary folder.
     pub async fn new(home: Home, persistent: bool) -> Self {
-        let scene = Scene::new();
+        Self::prepared(home, persistent, |_| ()).await
+    }
+
+    /// The same, on a host with another configuration.
+    ///
+    /// # Panics
+    /// When there is no place for a temporary folder.
+    pub async fn prepared(home: Home, persistent: bool, prepare: impl FnOnce(&mut Scene)) -> Self {
+        let mut scene = Scene::new();
+        prepare(&mut scene);
         let guest = scene.guest("web", home, persistent);
         // In memory where that is possible: nothing here is about disks, and there are very many flushes.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());

@@ -101,13 +101,16 @@ impl State {
         match (place, identity) {
             (VolumeLocation::Rbd { address, .. }, Identity::Rbd { image_id }) => {
                 let Ok(pool) = self.pool_mut(address) else { return Write::Hangs };
-                let (full, available) = (pool.full, pool.available);
+                let available = pool.writable();
                 let Some(image) = pool.images.values_mut().find(|image| image.id == *image_id)
                 else {
                     return Write::Done;
                 };
                 let more = allocated.saturating_sub(image.allocated);
-                if more > 0 && (full || available < more) {
+                if more > 0 && available < more {
+                    // What there is room for is still written.
+                    image.allocated += available;
+                    pool.available -= available;
                     return Write::Hangs;
                 }
                 image.allocated += more;
@@ -141,7 +144,7 @@ impl State {
     pub(super) fn is_full(&self, place: &VolumeLocation) -> bool {
         match place {
             VolumeLocation::Rbd { address, .. } => {
-                self.pool(address).is_ok_and(|pool| pool.full || pool.available == 0)
+                self.pool(address).is_ok_and(|pool| pool.writable() == 0)
             }
             VolumeLocation::File { .. } => false,
         }

@@ -176,7 +176,9 @@ impl Images for HostImages {
             Ok(space) => Ok(RbdPoolSpace {
                 available: Some(Bytes(space.writable_bytes())),
                 quota: space.quota_max_bytes.map(Bytes),
+                total: Some(Bytes(space.max_avail_bytes.saturating_add(space.used_bytes))),
                 full: space.flags.is_some_and(|flags| flags.full),
+                near_full: space.flags.is_some_and(|flags| flags.nearfull),
             }),
             Err(error) if error.class() == rbdutils::errno::ErrorClass::PermissionDenied => {
                 Ok(RbdPoolSpace::default())

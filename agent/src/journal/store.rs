@@ -143,15 +143,45 @@ pub(super) fn append(
     records: &[String],
     view: &ViewColumns,
 ) -> Result<(), JournalError> {
-    let mut write = || -> Result<usize, rusqlite::Error> {
-        let transaction = connection.transaction()?;
-        insert_records(&transaction, id, records)?;
-        let changed = transaction
+    change(connection, path, id, records, |transaction| {
+        transaction
             .prepare_cached(
                 "UPDATE operations SET state = ?2, finished = ?3, view = ?4
                  WHERE id = ?1 AND finished = 0",
             )?
-            .execute(params![id, view.state, view.finished, view.json])?;
+            .execute(params![id, view.state, view.finished, view.json])
+    })
+}
+
+/// The same with another plan.
+pub(super) fn replan(
+    connection: &mut Connection,
+    path: &Path,
+    row: &Row,
+    records: &[String],
+) -> Result<(), JournalError> {
+    let Row { id, plan, view, .. } = row;
+    change(connection, path, id, records, |transaction| {
+        transaction.execute(
+            "UPDATE operations SET state = ?2, finished = ?3, view = ?4, plan = ?5
+             WHERE id = ?1 AND finished = 0",
+            params![id, view.state, view.finished, view.json, plan],
+        )
+    })
+}
+
+/// Records and what they change of their operation, in one transaction.
+fn change(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+    records: &[String],
+    update: impl FnOnce(&Connection) -> Result<usize, rusqlite::Error>,
+) -> Result<(), JournalError> {
+    let write = || -> Result<usize, rusqlite::Error> {
+        let transaction = connection.transaction()?;
+        insert_records(&transaction, id, records)?;
+        let changed = update(&transaction)?;
         transaction.commit()?;
         Ok(changed)
     };
@@ -203,7 +233,9 @@ pub(super) fn unfinished(
     path: &Path,
 ) -> Result<Vec<StoredOperation>, JournalError> {
     let rows: Vec<(String, String, String)> = connection
-        .prepare("SELECT id, plan, view FROM operations WHERE finished = 0 ORDER BY accepted, id")
+        .prepare(
+            "SELECT id, plan, view FROM operations WHERE finished = 0 ORDER BY accepted, rowid",
+        )
         .and_then(|mut statement| {
             statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
         })

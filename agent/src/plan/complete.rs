@@ -2,11 +2,14 @@
 
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
+use super::space;
 use super::steps::{Plan, Step};
 use super::{access, qemu_view, same_volume, snapshots};
 use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, FileOwner, FolderAccess, QemuBlockDevice};
-use crate::spec::{Bytes, CopyFlag, DomainUuid, MigrateSpec, VolumeFormat, VolumeLocation};
+use crate::spec::{
+    Bytes, CopyFlag, DomainUuid, MigrateSpec, Reserve, VolumeFormat, VolumeLocation,
+};
 
 /// What QEMU can address; images of other sizes cannot be copied exactly.
 const SECTOR: u64 = 512;
@@ -26,6 +29,7 @@ pub fn complete(
     domain: &DomainUuid,
     route: &Route,
     world: &WorldFacts,
+    reserve: &Reserve,
 ) -> Result<Plan, Refusal> {
     check_state(domain_name, world.state)?;
     let mut warnings = Vec::new();
@@ -53,6 +57,7 @@ pub fn complete(
     if !world.persistent {
         flags.remove(&CopyFlag::TransientJob);
     }
+    warnings.extend(space::check(route, world, reserve)?);
     let steps = steps(spec, route, source, size, &mut warnings);
     Ok(Plan {
         spec: spec.clone(),
@@ -74,6 +79,7 @@ pub fn complete(
         destination_xml: route.destination.xml.clone(),
         flags,
         size,
+        source_allocated: Some(world.block.allocation),
         steps,
         warnings,
     })
@@ -169,17 +175,11 @@ fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
     let refuse = |code, why: String| Err(Refusal::new(code, why));
     let pool = &destination.pool;
     let existing = match &world.destination {
-        DestinationFacts::Rbd { existing, space, secret_exists } => {
+        DestinationFacts::Rbd { existing, secret_exists, .. } => {
             if !secret_exists {
                 return refuse(
                     RefusalCode::SecretMissing,
                     format!("pool {pool}: libvirt has no secret of the uuid in the configuration"),
-                );
-            }
-            if space.full {
-                return refuse(
-                    RefusalCode::NoSpace,
-                    format!("pool {pool} or its cluster is full and takes no writes"),
                 );
             }
             if let VolumeLocation::Rbd { address, .. } = &destination.location
@@ -210,16 +210,7 @@ fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
             ),
         );
     }
-    match world.destination.available() {
-        Some(available) if available < world.block.allocation => refuse(
-            RefusalCode::NoSpace,
-            format!(
-                "pool {pool} has {available} left and disk {} occupies {}",
-                route.target, world.block.allocation
-            ),
-        ),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The folder must be where it says it is, and QEMU must be able to get there.

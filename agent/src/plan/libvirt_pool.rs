@@ -50,7 +50,7 @@ pub fn to_pool(
         "rbd" => PoolKind::Rbd(ceph(pool, secret_of_usage)?),
         other => return Err(UnusablePool::Kind(other.to_owned())),
     };
-    Ok(Pool { name: name.clone(), kind })
+    Ok(Pool { name: name.clone(), kind, operations: None })
 }
 
 fn folder(pool: &StoragePoolXml, kind: FilePoolKind) -> Result<FilePool, UnusablePool> {

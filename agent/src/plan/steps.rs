@@ -52,6 +52,9 @@ pub struct Plan {
     pub flags: CopyFlags,
     /// What the guest sees, exactly.
     pub size: Bytes,
+    /// What the source occupies; none in a plan that did not say.
+    #[serde(default)]
+    pub source_allocated: Option<Bytes>,
     /// The steps.
     pub steps: Vec<Step>,
     /// What the client should know beforehand.

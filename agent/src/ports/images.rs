@@ -27,8 +27,12 @@ pub struct RbdPoolSpace {
     pub available: Option<Bytes>,
     /// The pool's quota.
     pub quota: Option<Bytes>,
+    /// What the pool holds and can still hold, the quota apart; none when the user may not ask.
+    pub total: Option<Bytes>,
     /// The pool or cluster refuses writes.
     pub full: bool,
+    /// The cluster warns that it soon will.
+    pub near_full: bool,
 }
 
 /// RBD images. All calls are bounded in time.

@@ -14,6 +14,8 @@ pub struct Pool {
     pub name: PoolName,
     /// Where it is.
     pub kind: PoolKind,
+    /// Operations at a time into or out of it, where it has a limit of its own.
+    pub operations: Option<usize>,
 }
 
 /// The two families of pools.

@@ -1,6 +1,8 @@
 //! Waits until the copy is in step with the source: the READY event, or `ready='yes'` in the live XML where the
 //! event was lost. Equal numbers are never taken for READY.
 
+pub(super) mod space;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,16 +10,23 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use space::SpaceWatch;
+
 use super::current::{Current, current};
 use super::start_copy::{Seen, guest_gone, see};
 use crate::engine::backoff::Backoff;
+use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
-use crate::operation::{Event, Failure, FailureCause, RateMeter, Side, State};
+use crate::operation::progress::{next_look, outrun_hint};
+use crate::operation::{Event, Failure, FailureCause, Progress, RateMeter, Side, State};
 use crate::plan::{Step, StepKind};
 use crate::ports::{EventKind, JobEnd, JobInfo, PortError, TimedEvent};
 
 const STEP: StepKind = StepKind::AwaitReady;
+
+/// So long a guest may outrun its copy before that is said: bursts pass.
+const OUTRUN: Duration = Duration::from_secs(10);
 
 type Look = Pin<Box<dyn Future<Output = Result<Option<JobInfo>, PortError>> + Send>>;
 
@@ -75,8 +84,12 @@ struct Wait {
     began: Instant,
     meter: RateMeter,
     look: Option<Look>,
-    progress: tokio::time::Interval,
+    /// When the job is looked at next.
+    look_at: Instant,
+    /// Until then nothing is asked about the domain: READY is near, and a call would be in the way of the pivot.
+    quiet_until: Instant,
     state: tokio::time::Interval,
+    space: SpaceWatch,
 }
 
 impl Wait {
@@ -89,17 +102,15 @@ impl Wait {
             interval
         };
         let tuning = owner.context.tuning;
-        let age = owner
-            .view
-            .accepted()
-            .and_then(|accepted| owner.context.ports.clock.now().duration_since(accepted).ok())
-            .unwrap_or_default();
+        let now = Instant::now();
         Self {
-            deadline: deadline.map(|deadline| Instant::now() + deadline.saturating_sub(age)),
-            began: Instant::now(),
+            deadline: deadline.map(|deadline| owner.expires(deadline)),
+            began: now,
             meter: RateMeter::default(),
             look: None,
-            progress: every(tuning.progress_period, true),
+            look_at: now,
+            quiet_until: now,
+            space: SpaceWatch::new(now),
             state: every(tuning.state_period, owner.memory.resumed),
         }
     }
@@ -163,8 +174,11 @@ impl Wait {
                     self.look = None;
                     if let Some(event) = self.show(owner, look) { return Ok(event) }
                 }
-                _ = self.state.tick() => return Ok(None),
-                _ = self.progress.tick(), if self.look.is_none() => self.begin_look(owner),
+                room = self.space.next(&owner.context, &owner.plan) => self.space.judge(owner, room)?,
+                _ = self.state.tick(), if Instant::now() >= self.quiet_until => return Ok(None),
+                () = tokio::time::sleep_until(self.look_at), if self.look.is_none() => {
+                    self.begin_look(owner);
+                }
             }
         }
     }
@@ -181,13 +195,18 @@ impl Wait {
         owner: &mut Owner,
         look: Result<Option<JobInfo>, PortError>,
     ) -> Option<Option<TimedEvent>> {
+        self.look_at = Instant::now() + owner.context.tuning.progress_period;
         match look {
             Ok(Some(info)) => {
                 let ready = owner.view.state == State::Ready;
-                owner.view.progress =
-                    self.meter.look(self.began.elapsed(), info.current, info.end, ready);
+                let elapsed = self.began.elapsed();
+                let progress = self.meter.look(elapsed, info.current, info.end, ready);
+                self.leave_alone(owner, &progress);
+                let outrun = self.meter.outrun_for(elapsed).is_some_and(|time| time >= OUTRUN);
+                let hint = outrun.then(|| outrun_hint(&progress, info.bandwidth.is_some()));
+                owner.view.progress = progress;
                 owner.view.bandwidth = info.bandwidth;
-                owner.view.detail = None;
+                owner.view.detail = self.space.detail().or(hint);
                 owner.publish();
                 None
             }
@@ -197,6 +216,14 @@ impl Wait {
                 None
             }
         }
+    }
+
+    /// Decides when the job is looked at next.
+    fn leave_alone(&mut self, owner: &Owner, progress: &Progress) {
+        let (now, period) = (Instant::now(), owner.context.tuning.progress_period);
+        let wait = next_look(progress, period);
+        self.look_at = now + wait;
+        self.quiet_until = if wait > period { self.look_at } else { now };
     }
 
     /// Reads the live XML; true when our copy is ready.
@@ -313,13 +340,6 @@ fn deadline_passed(owner: &Owner) -> Stop {
         format!("the deadline passed with {} still to copy", owner.view.progress.remaining)
     };
     Stop::Failed(Failure::new(FailureCause::Deadline, Side::Host, text))
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn pending_look(look: &mut Option<Look>) -> Result<Option<JobInfo>, PortError> {

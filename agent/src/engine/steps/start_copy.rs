@@ -5,6 +5,7 @@
 use volferry_xml::{Disk, DomainXml};
 
 use super::UndoError;
+use super::await_ready::space::stalled;
 use super::current::{Current, current};
 use super::verify_move::{Used, qemu_uses};
 use crate::engine::backoff::Backoff;
@@ -220,7 +221,10 @@ pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
                 match owner.context.ports.jobs.abort(&domain, &target).await {
                     // Looked at again: only a disk without a job is one whose copy may be removed.
                     Ok(()) => continue,
-                    Err(error) => error.message,
+                    Err(error) => match stalled(owner).await {
+                        Some(why) => format!("{} ({why})", error.message),
+                        None => error.message,
+                    },
                 }
             }
             Ok(Seen::NoJob | Seen::OtherJob | Seen::Gone) => match current(owner).await {

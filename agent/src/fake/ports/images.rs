@@ -93,9 +93,11 @@ impl Images for World {
         self.call(Method::RbdSpace, what, |state| {
             let pool = state.pool(pool)?;
             Ok(RbdPoolSpace {
-                available: Some(Bytes(pool.available)),
+                available: Some(Bytes(pool.writable())),
                 quota: pool.quota.map(Bytes),
-                full: pool.full,
+                total: Some(Bytes(pool.available + pool.used())),
+                full: pool.full || pool.writable() == 0,
+                near_full: pool.near_full,
             })
         })
         .await

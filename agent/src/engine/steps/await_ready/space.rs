@@ -1,0 +1,141 @@
+//! Watches the room in the destination pool beside a running copy. The question goes to the pool and never to the
+//! domain, so that it is not in the way of a pivot; an answer that never comes changes nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::engine::context::Context;
+use crate::engine::owner::{Owner, Stop};
+use crate::operation::space::{Room, is_full, little_room, room, still_needed};
+use crate::operation::{Failure, FailureCause, Side, State};
+use crate::plan::Plan;
+use crate::ports::{FolderObservation, PortError, RbdPoolSpace};
+use crate::spec::{Bytes, VolumeLocation};
+
+/// After so many questions without an answer that is said.
+const SILENT: u32 = 3;
+
+/// What was seen of the pool.
+pub(super) enum Seen {
+    Ceph(RbdPoolSpace),
+    Folder(FolderObservation),
+}
+
+type Answer = Result<Seen, PortError>;
+type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// The watch over one destination.
+pub(super) struct SpaceWatch {
+    asking: Option<Asking>,
+    /// When to ask next.
+    due: Instant,
+    unanswered: u32,
+    problem: Option<String>,
+    warned: bool,
+}
+
+impl SpaceWatch {
+    /// A watch that asks first at `due`.
+    pub(super) fn new(due: Instant) -> Self {
+        Self { asking: None, due, unanswered: 0, problem: None, warned: false }
+    }
+
+    /// Asks when it is time, and waits for the answer. A question stays open when the wait is given up.
+    pub(super) async fn next(&mut self, context: &Context, plan: &Plan) -> Answer {
+        if self.asking.is_none() {
+            tokio::time::sleep_until(self.due).await;
+            self.due = Instant::now() + context.tuning.space_period;
+        }
+        let asking = self.asking.get_or_insert_with(|| ask(context, &plan.destination));
+        let answer = asking.await;
+        self.asking = None;
+        answer
+    }
+
+    /// Judges what was seen.
+    ///
+    /// Errors: the copy does not fit; it must be ended while it still can be.
+    pub(super) fn judge(&mut self, owner: &mut Owner, answer: Answer) -> Result<(), Stop> {
+        let pool = owner.plan.destination_pool.clone();
+        let reserve = owner.context.host.limits.reserve;
+        let seen = match answer {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.unanswered += 1;
+                if self.unanswered >= SILENT {
+                    let text = format!("the room in pool {pool} cannot be read: {}", error.message);
+                    self.problem = Some(text);
+                }
+                return Ok(());
+            }
+        };
+        (self.unanswered, self.problem) = (0, None);
+        let needed = match owner.view.state {
+            State::Copying => still_needed(&owner.view.progress, owner.plan.source_allocated),
+            // In step: only what the guest writes goes there.
+            _ => Bytes(0),
+        };
+        match seen {
+            Seen::Ceph(space) => match room(&pool, &space, &reserve, needed) {
+                Room::Short(text) => {
+                    return Err(Stop::Failed(Failure::new(
+                        FailureCause::DestinationFull,
+                        Side::Destination,
+                        text,
+                    )));
+                }
+                Room::Unknown => owner.warn(format!(
+                    "the Ceph user of pool {pool} may not ask how much room there is: should the pool become \
+                     full, the copy hangs"
+                )),
+                Room::Enough => {}
+            },
+            Seen::Folder(folder) => {
+                // Once: the numbers change with every look.
+                if !self.warned
+                    && let Some(text) = little_room(&pool, &folder, &reserve, needed)
+                {
+                    self.warned = true;
+                    owner.warn(text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with the watch.
+    pub(super) fn detail(&self) -> Option<String> {
+        self.problem.clone()
+    }
+}
+
+fn ask(context: &Context, destination: &VolumeLocation) -> Asking {
+    match destination.clone() {
+        VolumeLocation::Rbd { address, .. } => {
+            let images = Arc::clone(&context.ports.images);
+            Box::pin(async move { images.space(&address).await.map(Seen::Ceph) })
+        }
+        VolumeLocation::File { path } => {
+            let files = Arc::clone(&context.ports.files);
+            let folder = path.parent().unwrap_or(&path).to_owned();
+            Box::pin(async move { files.folder(&folder).await.map(Seen::Folder) })
+        }
+    }
+}
+
+/// Why a job cannot be ended: its pool takes no writes. None when that is not so, or cannot be told soon.
+pub(in crate::engine::steps) async fn stalled(owner: &Owner) -> Option<String> {
+    let VolumeLocation::Rbd { address, .. } = &owner.plan.destination else { return None };
+    let asked = owner.context.ports.images.space(address);
+    let patience = owner.context.tuning.space_period;
+    match tokio::time::timeout(patience, asked).await {
+        Ok(Ok(space)) if is_full(&space) => Some(format!(
+            "pool-stalled: pool {} is full and takes no writes; nothing is removed before the copy has ended",
+            owner.plan.destination_pool
+        )),
+        Ok(Ok(_) | Err(_)) | Err(_) => None,
+    }
+}

@@ -1,0 +1,131 @@
+//! Who runs and who waits, over all owners; whose turn it is decides `operation::queue`.
+//!
+//! An owner enters when it is born and leaves when it is dropped, however it ended. Nothing here waits for the
+//! world; the lock is held for one decision.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::operation::queue::{Places, Queued, Turn, decide};
+use crate::operation::{OperationView, State};
+use crate::plan::Plan;
+use crate::spec::{OperationId, PoolName};
+
+/// Every operation that has not ended, in the order in which they were accepted.
+#[derive(Debug)]
+pub struct Turns {
+    places: Places,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    open: bool,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: OperationId,
+    pools: Vec<PoolName>,
+    /// None: not decided yet.
+    turn: watch::Sender<Option<Turn>>,
+}
+
+/// An operation's place; given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    turns: Arc<Turns>,
+    id: OperationId,
+    turn: watch::Receiver<Option<Turn>>,
+}
+
+impl Turns {
+    /// Nobody's turn comes before [`Self::open`]: who runs already must be known first.
+    pub fn new(places: Places) -> Self {
+        Self { places, inner: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A decision that panicked left the turns as they were.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every operation of an earlier life has entered.
+    pub fn open(&self) {
+        let mut inner = self.lock();
+        inner.open = true;
+        inner.decide(&self.places);
+    }
+
+    /// Nobody's turn comes any more: places given back while everybody is dropped are for the next life.
+    pub fn close(&self) {
+        self.lock().open = false;
+    }
+
+    /// Takes the last place in the queue; an operation that left it in an earlier life runs at once.
+    pub fn enter(self: &Arc<Self>, plan: &Plan, state: State) -> Place {
+        let mut pools = vec![plan.destination_pool.clone()];
+        pools.extend(plan.source_pool.clone().filter(|pool| *pool != plan.destination_pool));
+        let turn = (state != State::Queued).then_some(Turn::Runs);
+        let (sender, receiver) = watch::channel(turn);
+        let id = plan.spec.operation.clone();
+        let mut inner = self.lock();
+        inner.entries.push(Entry { id: id.clone(), pools, turn: sender });
+        inner.decide(&self.places);
+        Place { turns: Arc::clone(self), id, turn: receiver }
+    }
+}
+
+impl Inner {
+    fn decide(&mut self, places: &Places) {
+        if !self.open {
+            return;
+        }
+        fn queued(entry: &Entry) -> Queued<'_> {
+            let Entry { pools, turn, .. } = entry;
+            Queued { pools, runs: *turn.borrow() == Some(Turn::Runs) }
+        }
+        let turns = decide(places, &self.entries.iter().map(queued).collect::<Vec<_>>());
+        for (entry, turn) in self.entries.iter().zip(turns) {
+            entry.turn.send_if_modified(|old| {
+                let new = Some(turn);
+                let changed = *old != new;
+                *old = new;
+                changed
+            });
+        }
+    }
+}
+
+impl Place {
+    /// Whose turn it is now; none while that is not decided.
+    pub fn turn(&self) -> Option<Turn> {
+        self.turn.borrow().clone()
+    }
+
+    /// Waits for another decision about this operation.
+    pub async fn changed(&mut self) {
+        if self.turn.changed().await.is_err() {
+            // The queue outlives its places.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inner = self.turns.lock();
+        inner.entries.retain(|entry| entry.id != self.id);
+        inner.decide(&self.turns.places);
+    }
+}
+
+/// What a view says while its operation waits.
+pub fn detail(turn: Option<&Turn>, view: &OperationView) -> Option<String> {
+    match turn {
+        Some(Turn::Waits(wait)) => Some(wait.to_string()),
+        Some(Turn::Runs) | None => view.detail.clone(),
+    }
+}

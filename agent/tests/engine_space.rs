@@ -1,0 +1,225 @@
+//! Copies and the room in their pools: refused when they do not fit, ended while that is still possible. And what
+//! a running copy says about itself.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use volferry_agent::fake::Stage;
+use volferry_agent::fake::domain::Pace;
+use volferry_agent::fake::faults::{Fault, Method};
+use volferry_agent::fake::rbd::CephPool;
+use volferry_agent::fake::scene::{DISK_ALLOCATED, Home};
+use volferry_agent::operation::{Converges, FailureCause, Phase, Side, State};
+use volferry_agent::plan::RefusalCode;
+use volferry_agent::spec::{Bytes, MigrateSpec, Reserve};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+fn pace(stage: &Stage, copy: u64, dirty: u64) {
+    let pace = Pace { copy: copy * MIB, dirty: dirty * MIB, ..Pace::default() };
+    stage.world.pace(&stage.guest.uuid, "vda", pace);
+}
+
+fn ssd(stage: &Stage, change: impl Fn(&mut CephPool)) {
+    stage.world.with(|state| state.clusters[1].pools.values_mut().for_each(&change));
+}
+
+async fn destination_full(stage: &Stage, request: &MigrateSpec) -> String {
+    let view = stage.end(request).await;
+    let failure = view.failure.clone().unwrap_or_else(|| panic!("no failure: {view:#?}"));
+    assert_eq!(view.state, State::Failed);
+    assert_eq!(
+        (failure.cause, failure.side),
+        (FailureCause::DestinationFull, Side::Destination),
+        "{failure}"
+    );
+    failure.text
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_would_take_the_reserve_is_refused() {
+    let fits = GIB + DISK_ALLOCATED;
+    let cases: [(u64, Option<u64>, bool); 4] = [
+        (fits, None, true),
+        (fits - 1, None, false),
+        (100 * GIB, Some(fits), true),
+        (100 * GIB, Some(fits - 1), false),
+    ];
+    for (available, quota, accepted) in cases {
+        let stage = Stage::new(Home::File, true).await;
+        ssd(&stage, |pool| (pool.available, pool.quota) = (available, quota));
+        let answer = stage.agent.engine.plan(stage.guest.request("ceph-ssd")).await;
+        match answer {
+            Ok(_) => assert!(accepted, "{available} {quota:?}"),
+            Err(refusal) => {
+                assert!(!accepted, "{available} {quota:?}: {refusal}");
+                assert_eq!(refusal.code, RefusalCode::NoSpace, "{refusal}");
+                assert!(refusal.message.contains("1 GiB must stay free"), "{refusal}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_nearly_full_takes_nothing_more() {
+    let stage = Stage::new(Home::File, true).await;
+    ssd(&stage, |pool| pool.near_full = true);
+    let refusal = stage.agent.engine.migrate(stage.guest.request("ceph-ssd")).await;
+    let refusal = refusal.expect_err("nearly full");
+    assert_eq!(refusal.code, RefusalCode::NoSpace);
+    assert!(refusal.message.contains("nearly full"), "{refusal}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_pool_fills_up_half_way_is_ended_while_it_can_be() {
+    let stage = Stage::prepared(Home::File, true, |scene| {
+        scene.host.limits.reserve = Reserve { percent: 0, at_least: Bytes::mib(64) };
+    })
+    .await;
+    pace(&stage, 8, 0);
+    let request = stage.guest.request("ceph-ssd");
+    stage.begin(&request).await;
+    stage.agent.until(&request.operation, |view| view.progress.copied.0 > GIB / 2).await;
+    let filled = Instant::now();
+    ssd(&stage, |pool| pool.quota = Some(pool.used() + 60 * MIB));
+    let text = destination_full(&stage, &request).await;
+    assert!(filled.elapsed() <= Duration::from_secs(2), "{:?}", filled.elapsed());
+    assert!(text.contains("of its quota of") && text.contains("64 MiB must stay free"), "{text}");
+    assert!(!stage.world.calls().contains(&Method::Pivot));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_can_no_longer_fit_is_ended_long_before_the_pool_is_full() {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 1, 0);
+    let request = stage.guest.request("ceph-ssd");
+    stage.begin(&request).await;
+    stage.agent.until(&request.operation, |view| view.progress.copied.0 > 10 * MIB).await;
+    ssd(&stage, |pool| pool.available = GIB + 300 * MIB);
+    let text = destination_full(&stage, &request).await;
+    assert!(text.contains("has 1.2 GiB left") && text.contains("are needed"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_in_step_is_ended_too_when_its_pool_fills_up() {
+    let stage = Stage::new(Home::File, true).await;
+    let mut request = stage.guest.request("ceph-ssd");
+    request.manual_pivot = true;
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Ready).await;
+    ssd(&stage, |pool| pool.available = GIB - 1);
+    let text = destination_full(&stage, &request).await;
+    assert!(text.contains("1023.9 MiB left; 0 B are needed and 1 GiB must stay free"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_about_room_that_hangs_is_in_nobodys_way() {
+    let stage = Stage::new(Home::File, true).await;
+    stage.world.fault(Method::RbdSpace, 2, Fault::Hang);
+    let began = Instant::now();
+    let view = stage.run(&stage.guest.request("ceph-ssd")).await;
+    assert_eq!(view.state, State::Succeeded);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(stage.world.calls().iter().filter(|call| **call == Method::RbdSpace).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_asked_for_every_two_seconds_while_a_copy_runs() {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 16, 0);
+    stage.run(&stage.guest.request("ceph-ssd")).await;
+    let asked = stage.world.calls().iter().filter(|call| **call == Method::RbdSpace).count();
+    assert!((33..=35).contains(&asked), "{asked} times in 64 seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_cannot_be_read_is_said_and_ends_nothing() {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 8, 0);
+    let request = stage.guest.request("ceph-ssd");
+    stage.begin(&request).await;
+    for nth in 1..=5 {
+        let fault = Fault::Refuse(volferry_agent::ports::ErrorClass::Unavailable, "it is away");
+        stage.world.fault(Method::RbdSpace, nth, fault);
+    }
+    let said = |detail: &Option<String>| {
+        detail.as_deref().is_some_and(|text| text.contains("room in pool ceph-ssd cannot be read"))
+    };
+    stage.agent.until(&request.operation, |view| said(&view.detail)).await;
+    stage.agent.until(&request.operation, |view| !said(&view.detail)).await;
+    assert_eq!(stage.end(&request).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_pool_with_little_room_is_warned_about_once() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    pace(&stage, 16, 0);
+    let request = stage.guest.request("nfs-1");
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Copying).await;
+    stage.world.with(|state| {
+        state.folders.values_mut().for_each(|folder| folder.available = 2 * GIB);
+    });
+    let view = stage.end(&request).await;
+    assert_eq!(view.state, State::Succeeded);
+    let about_room = view.warnings.iter().filter(|text| text.contains("10 GiB should stay free"));
+    assert_eq!(about_room.count(), 1, "{:?}", view.warnings);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_outruns_its_copy_is_told_and_how_to_stop_that() {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 16, 20);
+    let request = stage.guest.request("ceph-ssd");
+    let began = Instant::now();
+    stage.begin(&request).await;
+    let id = &request.operation;
+    let view = stage.agent.until(id, |view| view.progress.converges == Converges::No).await;
+    assert_eq!((view.progress.estimate, view.detail.as_deref()), (None, None));
+    let dirty = view.progress.dirty_rate.0.div_ceil(MIB);
+    assert!((19..=21).contains(&dirty), "{dirty}");
+    let hint = |detail: &Option<String>| {
+        detail.as_deref().is_some_and(|text| text.contains("--write-blocking"))
+    };
+    stage.agent.until(id, |view| hint(&view.detail)).await;
+    assert!((10..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    pace(&stage, 64, 20);
+    stage.agent.until(id, |view| view.progress.converges == Converges::Yes).await;
+    let view = stage.end(&request).await;
+    assert_eq!((view.state, view.detail.as_deref()), (State::Succeeded, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn zeroing_is_a_phase_of_its_own_and_says_nothing_about_rates() {
+    let stage = Stage::new(Home::File, true).await;
+    let slow = Pace { copy: 64 * MIB, zeroing: Duration::from_secs(3600), ..Pace::default() };
+    stage.world.pace(&stage.guest.uuid, "vda", slow);
+    let request = stage.guest.request("ceph-ssd");
+    stage.begin(&request).await;
+    let id = &request.operation;
+    let view = stage.agent.until(id, |view| view.progress.phase == Phase::Zeroing).await;
+    assert_eq!((view.progress.rate, view.progress.converges), (Bytes(0), Converges::Unknown));
+    let view = stage.agent.until(id, |view| view.progress.phase == Phase::Copying).await;
+    assert_eq!(view.progress.dirty_rate, Bytes(0));
+    assert_eq!(stage.end(&request).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn near_ready_nothing_is_asked_about_the_job() {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 64, 0);
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    for nth in 1..=30 {
+        let looks = Arc::clone(&looks);
+        let note = move |_: &_| looks.lock().expect("no panic").push(Instant::now());
+        stage.world.before(Method::JobInfo, nth, note);
+    }
+    let view = stage.run(&stage.guest.request("ceph-ssd")).await;
+    assert_eq!(view.state, State::Succeeded);
+    let looks = looks.lock().expect("no panic");
+    let last = looks.last().expect("a look");
+    assert!(looks.len() >= 12, "{} looks in 16 seconds", looks.len());
+    assert!(last.elapsed() >= Duration::from_secs(2), "{:?} before the end", last.elapsed());
+}
