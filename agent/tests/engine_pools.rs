@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use volferry_agent::fake::Stage;
-use volferry_agent::fake::faults::Method;
+use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::Home;
+use volferry_agent::fake::state::State as Content;
 use volferry_agent::fake::storage_pool::StoragePool;
 use volferry_agent::operation::{FailureCause, Side, State};
 use volferry_agent::plan::{Refusal, RefusalCode};
-use volferry_agent::ports::FileOwner;
+use volferry_agent::ports::{ErrorClass, FileOwner};
 use volferry_agent::spec::{MigrateSpec, PoolKind};
 
 const NFS: &str = "/mnt/nfs-1";
@@ -189,5 +190,49 @@ async fn a_pool_of_libvirt_that_cannot_be_used_says_why() {
         let refusal = refused(&stage, &stage.guest.request(pool)).await;
         assert_eq!(refusal.code, code, "{refusal}");
         assert!(refusal.message.contains(pool) && refusal.message.contains(part), "{refusal}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_module_that_confines_qemu_is_named_where_permission_is_denied() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    stage.world.with(|state| state.confinement = Some("AppArmor is active"));
+    let denied = Fault::Refuse(ErrorClass::PermissionDenied, "Could not open: Permission denied");
+    stage.world.fault(Method::StartCopy, 1, denied);
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    let failure = view.failure.as_ref().expect("a failure");
+    assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::DestinationWriteError));
+    assert!(failure.text.ends_with("Permission denied; AppArmor is active"), "{failure}");
+}
+
+/// What is wrong with one of the two clusters, and the code that says so.
+fn spoilt(state: &mut Content, cluster: usize, how: usize) -> RefusalCode {
+    match how {
+        0 => {
+            state.clusters[cluster].reachable = false;
+            RefusalCode::PoolUnavailable
+        }
+        1 => {
+            state.clusters[cluster].key_accepted = false;
+            RefusalCode::PoolAuthFailed
+        }
+        _ => {
+            state.secrets.clear();
+            RefusalCode::SecretMissing
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_away_a_wrong_key_and_a_missing_secret_are_told_apart() {
+    for (home, to, cluster) in
+        [(Home::File, "ceph-ssd", 1), (Home::Rbd, "ceph-ssd", 1), (Home::Rbd, "nfs-1", 0)]
+    {
+        for how in 0..3 {
+            let stage = Stage::new(home, true).await;
+            let code = stage.world.with(|state| spoilt(state, cluster, how));
+            let refusal = refused(&stage, &stage.guest.request(to)).await;
+            assert_eq!(refusal.code, code, "{home:?} {to}: {refusal}");
+        }
     }
 }

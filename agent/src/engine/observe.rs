@@ -9,7 +9,9 @@ use crate::plan::complete::check_state;
 use crate::plan::route::{self, Request};
 use crate::plan::{Plan, Refusal, RefusalCode, Route, access, complete};
 use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
-use crate::spec::{DiskTarget, DomainReference, MigrateSpec, Pool, PoolName, VolumeLocation};
+use crate::spec::{
+    DiskTarget, DomainReference, MigrateSpec, Pool, PoolName, RbdPoolAddress, VolumeLocation,
+};
 
 /// Finds the domain and the disk a request is about. Who works on that disk decides before anything about the disk
 /// itself: an operation of ours shows as a block job there.
@@ -166,7 +168,7 @@ async fn source(ports: &Ports, route: &Route) -> Result<Option<SourceFacts>, Ref
         VolumeLocation::Rbd { address, image } => {
             match ports.images.observe(address, image).await {
                 Ok(image) => Ok(image.map(SourceFacts::Image)),
-                Err(error) => Err(pool_trouble("the source's pool", &error, Kind::Rbd)),
+                Err(error) => Err(source_trouble(ports, address, &error).await),
             }
         }
         VolumeLocation::File { path } => {
@@ -232,6 +234,22 @@ fn folder_trouble(pool: &str, error: &PortError) -> Refusal {
     let hint = "the agent must be able to create files there and to give them to QEMU's user: \
                 export it with no_root_squash, and look for a read-only mount";
     Refusal::new(refusal.code, format!("{}; {hint}", refusal.message))
+}
+
+/// The agent's own way to the source: a secret that is missing is told from a pool that is.
+async fn source_trouble(ports: &Ports, address: &RbdPoolAddress, error: &PortError) -> Refusal {
+    if error.class == ErrorClass::NotFound
+        && let Some(uuid) = address.secret_uuid.as_deref().filter(|_| address.key_file.is_none())
+        && matches!(ports.domains.secret_exists(uuid).await, Ok(false))
+    {
+        return Refusal::new(
+            RefusalCode::SecretMissing,
+            format!(
+                "the source's pool: libvirt has no secret {uuid} with the key of its Ceph user ({error})"
+            ),
+        );
+    }
+    pool_trouble("the source's pool", error, Kind::Rbd)
 }
 
 enum Kind {

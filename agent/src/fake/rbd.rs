@@ -85,6 +85,11 @@ impl State {
         let error = |class, text| {
             Err(PortError::new(class, format!("reach Ceph pool {}", key(address)), text))
         };
+        // The agent's own key comes from libvirt.
+        let secret = address.secret_uuid.as_ref().filter(|_| address.key_file.is_none());
+        if secret.is_some_and(|uuid| !self.secrets.contains(uuid)) {
+            return error(ErrorClass::NotFound, "Secret not found");
+        }
         let Some(index) = self.cluster_index(&address.monitors) else {
             return error(ErrorClass::Unavailable, "Connection timed out");
         };

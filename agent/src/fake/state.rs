@@ -27,6 +27,8 @@ pub struct State {
     pub storage_pools: BTreeMap<String, StoragePool>,
     /// Uuids of libvirt secrets by their usage.
     pub secret_usages: BTreeMap<String, String>,
+    /// The security module that confines QEMU.
+    pub confinement: Option<&'static str>,
     /// Whether libvirt can be reached.
     pub connected: bool,
     /// Events to be sent.

@@ -74,13 +74,13 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
             // libvirt says of a guest that has stopped only that the call is not valid.
             return Err(match see(owner).await {
                 Ok(Seen::Gone) => Stop::Failed(guest_gone("before the copy began")),
-                _ => start_failed(&error),
+                _ => start_failed(owner, &error).await,
             });
         }
         owner.say(Some(format!("starting the copy: {}", error.message)));
         owner.check_cancel()?;
         if !backoff.wait().await && look(owner).await? == Seen::NoJob {
-            return Err(start_failed(&error));
+            return Err(start_failed(owner, &error).await);
         }
     }
     owner.remember_done(STEP, &StepOutcome::Nothing);
@@ -88,7 +88,7 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
     owner.advance(Event::CopyStarted, vec![What::Done { step: STEP, outcome }]).await
 }
 
-fn start_failed(error: &PortError) -> Stop {
+async fn start_failed(owner: &Owner, error: &PortError) -> Stop {
     let cause = match error.class {
         ErrorClass::NotFound => FailureCause::GuestGone,
         ErrorClass::NoSpace => FailureCause::DestinationFull,
@@ -101,7 +101,21 @@ fn start_failed(error: &PortError) -> Stop {
         FailureCause::LibvirtGone => Side::Host,
         _ => Side::Destination,
     };
-    Stop::Failed(Failure::new(cause, side, error.to_string()))
+    let mut text = error.to_string();
+    if error.class == ErrorClass::PermissionDenied
+        && let Some(confinement) = confinement(owner).await
+    {
+        text = format!("{text}; {confinement}");
+    }
+    Stop::Failed(Failure::new(cause, side, text))
+}
+
+/// What may forbid QEMU a file that its user may open.
+async fn confinement(owner: &Owner) -> Option<&'static str> {
+    let VolumeLocation::File { path } = &owner.plan.destination else { return None };
+    let seen = owner.context.ports.files.access(path.parent()?, None).await;
+    // Only a hint is lost when that cannot be read.
+    seen.ok()?.confinement
 }
 
 fn other_job(owner: &Owner) -> Stop {
@@ -144,7 +158,7 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
         owner.say(Some(format!("asking QEMU what it uses: {}", error.message)));
         owner.check_cancel()?;
         if !backoff.wait().await {
-            return Err(start_failed(&error));
+            return Err(start_failed(owner, &error).await);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Files for World {
                 state.may_give(path, user)?;
             }
             let own = FolderModes { path: path.to_owned(), owner: folder.owner, has_acl: false };
-            Ok(FolderAccess { folders: vec![own], groups: vec![], confinement: None })
+            Ok(FolderAccess { folders: vec![own], groups: vec![], confinement: state.confinement })
         })
         .await
     }
