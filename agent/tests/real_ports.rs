@@ -13,3 +13,5 @@ mod images;
 mod jobs;
 #[path = "real_ports/lab.rs"]
 mod lab;
+#[path = "real_ports/pools.rs"]
+mod pools;
