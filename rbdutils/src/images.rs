@@ -2,17 +2,20 @@
 //!
 //! An image is what its id says, not its name: a name can be given to another image at any time.
 //! All calls block and are bounded by the connection's timeouts. What is reported is in `facts` and
-//! `space`, failures are in `error`. No policy: nothing here decides whether an image may go.
+//! `space`, snapshots and the trash have files of their own, failures are in `error`. No policy: nothing here decides whether an image may go.
 
 mod error;
 mod facts;
+mod snapshots;
 mod space;
+mod trash;
 
 use std::sync::Arc;
 
 pub use error::{ImageError, Operation};
 pub use facts::{Features, ImageFacts, ImageId, LinkedImage, Parent, Snapshot, Watcher};
 pub use space::{PoolFlags, PoolSpace};
+pub use trash::TrashEntry;
 
 use crate::cluster::ClusterError;
 use crate::errno::Errno;
@@ -200,17 +203,6 @@ impl Pool {
         })
     }
 
-    /// Moves the image to the trash of its pool, out of sight and with its name freed, even while it
-    /// is open.
-    ///
-    /// # Errors
-    /// [`ImageError::NotFound`], else [`ImageError::Failed`].
-    pub fn trash_move(&self, image: &ImageName) -> Result<(), ImageError> {
-        self.handle
-            .trash_move(image.as_str())
-            .map_err(|source| self.fail(Operation::TrashMove, image, source))
-    }
-
     /// A metadata value of the image, `None` when the key is not set.
     ///
     /// # Errors
@@ -236,25 +228,6 @@ impl Pool {
         self.open(image, true, Operation::Metadata)?
             .set_metadata(key, value)
             .map_err(|source| self.fail(Operation::Metadata, image, source))
-    }
-
-    /// Makes a snapshot. A writer that holds the exclusive lock makes it on request.
-    ///
-    /// # Errors
-    /// [`ImageError::NotFound`] without the image, [`ImageError::Failed`] with class `Exists` when
-    /// the snapshot exists.
-    pub fn snapshot_create(&self, image: &ImageName, s: &SnapshotName) -> Result<(), ImageError> {
-        let fail = |source| self.fail_snapshot(image, s, source);
-        self.open(image, true, Operation::Snapshot)?.create_snapshot(s.as_str()).map_err(fail)
-    }
-
-    /// Removes a snapshot.
-    ///
-    /// # Errors
-    /// [`ImageError::Failed`] with class `NotFound` without it, `Busy` while it has clones.
-    pub fn snapshot_remove(&self, image: &ImageName, s: &SnapshotName) -> Result<(), ImageError> {
-        let fail = |source| self.fail_snapshot(image, s, source);
-        self.open(image, true, Operation::Snapshot)?.remove_snapshot(s.as_str()).map_err(fail)
     }
 
     /// Makes an image in this pool as a clone of a snapshot, which needs no protection

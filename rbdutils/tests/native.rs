@@ -7,7 +7,7 @@
 #[macro_use]
 mod lab;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use lab::{Lab, MIB};
 use rbdutils::cluster::{Cluster, ConnectOptions, Timeouts};
@@ -148,10 +148,46 @@ fn many_snapshots_are_all_listed() {
 }
 
 #[test]
+fn snapshots_are_deleted_unless_a_clone_depends_on_the_image() {
+    let lab = lab!("snapshots_are_deleted_unless_a_clone_depends_on_the_image");
+    let (image, id) = lab.create("snapshots-to-delete", MIB);
+    let names = ["plain", "protected"].map(|name| SnapshotName::new(name).unwrap());
+    for name in &names {
+        lab.pool.snapshot_create(&image, name).unwrap();
+    }
+    lab.pool.snapshot_protect(&image, &names[1]).unwrap();
+    let error = lab.pool.snapshot_remove(&image, &names[1]).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Busy, "{error}");
+
+    let clone = lab.name("clone-in-the-way");
+    let clone_id = lab.pool.clone_from((&lab.pool, &image, &names[0]), &clone).unwrap();
+    for name in &names {
+        let error = lab.pool.snapshot_delete(&image, &id, name).unwrap_err();
+        assert!(matches!(error, ImageError::HasChildren { .. }), "{error}");
+    }
+    assert_eq!(lab.pool.describe(&image).unwrap().snapshots.len(), 2);
+    lab.pool.remove(&clone, &clone_id).unwrap();
+
+    let other = ImageId::new("ffffffffffff");
+    let error = lab.pool.snapshot_delete(&image, &other, &names[0]).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Replaced, "{error}");
+    for name in &names {
+        lab.pool.snapshot_delete(&image, &id, name).unwrap();
+        let error = lab.pool.snapshot_delete(&image, &id, name).unwrap_err();
+        assert_eq!(error.class(), ErrorClass::NotFound, "{error}");
+    }
+    lab.pool.remove(&image, &id).unwrap();
+}
+
+#[test]
 fn a_trashed_name_is_free_again() {
     let lab = lab!("a_trashed_name_is_free_again");
     let (image, old) = lab.create("trash", MIB);
-    lab.pool.trash_move(&image).unwrap();
+    lab.pool.trash_move_expected(&image, &old, Duration::from_secs(3600)).unwrap();
+    let entry = lab.pool.trash_entry(&image, &old).unwrap().expect("it is in the trash");
+    assert_eq!(entry.name, image.as_str());
+    let left = entry.deferred_until.duration_since(SystemTime::now()).unwrap();
+    assert!(left > Duration::from_secs(3000) && left <= Duration::from_secs(3600), "{left:?}");
     assert_eq!(lab.pool.image_id(&image).unwrap(), None);
     let new = lab.pool.create(&image, MIB).unwrap();
     assert_ne!(old, new);

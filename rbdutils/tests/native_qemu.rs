@@ -10,6 +10,7 @@ mod tools;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use lab::{Lab, MIB};
 use rbdutils::errno::ErrorClass;
@@ -113,7 +114,7 @@ fn a_name_replaced_while_the_image_is_in_use() {
     let (web, id) = image(&lab.pool, lab.name("replaced"));
     let mut writer = Writer::open(qemu_io, &lab, &web);
     writer.write(1);
-    lab.pool.trash_move(&web).unwrap();
+    lab.pool.trash_move(&web, Duration::ZERO).unwrap();
     writer.write(2);
     let new = lab.pool.create(&web, MIB).unwrap();
     assert_eq!(lab.pool.remove(&web, &id).unwrap_err().class(), ErrorClass::Replaced);

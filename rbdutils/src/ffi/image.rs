@@ -150,6 +150,27 @@ impl<'p> ImageHandle<'p> {
         check(unsafe { rbd_snap_remove(self.raw, name.as_ptr()) })
     }
 
+    pub(crate) fn protect_snapshot(&self, name: &str) -> Result<(), Errno> {
+        let name = c_string(name)?;
+        // SAFETY: the image is open, the name is copied.
+        check(unsafe { rbd_snap_protect(self.raw, name.as_ptr()) })
+    }
+
+    /// EINVAL when it is not protected, EBUSY while it has clones.
+    pub(crate) fn unprotect_snapshot(&self, name: &str) -> Result<(), Errno> {
+        let name = c_string(name)?;
+        // SAFETY: the image is open, the name is copied.
+        check(unsafe { rbd_snap_unprotect(self.raw, name.as_ptr()) })
+    }
+
+    pub(crate) fn is_protected(&self, name: &str) -> Result<bool, Errno> {
+        let name = c_string(name)?;
+        let mut protected = 0;
+        // SAFETY: the image is open, the name is copied, the out pointer outlives the call.
+        check(unsafe { rbd_snap_is_protected(self.raw, name.as_ptr(), &mut protected) })?;
+        Ok(protected != 0)
+    }
+
     pub(crate) fn metadata(&self, key: &str) -> Result<String, Errno> {
         let key = c_string(key)?;
         let mut size = 4096_usize;

@@ -1,15 +1,16 @@
 //! Calls of librbd that name an image: create, clone, rename, remove. What they mean is decided above.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
 use super::rbd::{
-    rbd_clone3, rbd_create4, rbd_image_options_create, rbd_image_options_destroy,
+    RbdTrashInfo, rbd_clone3, rbd_create4, rbd_image_options_create, rbd_image_options_destroy,
     rbd_image_options_set_string, rbd_image_options_set_uint64, rbd_remove_with_progress,
-    rbd_rename, rbd_trash_move,
+    rbd_rename, rbd_trash_get, rbd_trash_get_cleanup, rbd_trash_move,
 };
-use super::{PoolHandle, c_string};
+use super::{PoolHandle, c_string, text_at};
 use crate::errno::{Errno, check};
 
 impl PoolHandle {
@@ -38,10 +39,25 @@ impl PoolHandle {
         check(unsafe { rbd_rename(self.io, from.as_ptr(), to.as_ptr()) })
     }
 
-    pub(crate) fn trash_move(&self, name: &str) -> Result<(), Errno> {
+    pub(crate) fn trash_move(&self, name: &str, delay_seconds: u64) -> Result<(), Errno> {
         let name = c_string(name)?;
         // SAFETY: the context is live, the name is copied.
-        check(unsafe { rbd_trash_move(self.io, name.as_ptr(), 0) })
+        check(unsafe { rbd_trash_move(self.io, name.as_ptr(), delay_seconds) })
+    }
+
+    /// The name an image in the trash had, and the end of its deferment in seconds since the epoch;
+    /// ENOENT when it is not there.
+    pub(crate) fn trash_entry(&self, id: &str) -> Result<(String, u64), Errno> {
+        let id = c_string(id)?;
+        let mut info = MaybeUninit::<RbdTrashInfo>::zeroed();
+        let entry = info.as_mut_ptr();
+        // SAFETY: `entry` is writable; zeroes (null pointers) are valid for its type.
+        check(unsafe { rbd_trash_get(self.io, id.as_ptr(), entry) })?;
+        // SAFETY: the call succeeded, so the entry holds strings that librbd owns until the cleanup.
+        let (name, until) = unsafe { (text_at((*entry).name), (*entry).deferment_end_time) };
+        // SAFETY: cleaned once and not used afterwards.
+        unsafe { rbd_trash_get_cleanup(entry) };
+        Ok((name, u64::try_from(until).unwrap_or(0)))
     }
 
     /// Removes an image; `progress` gets done and total, from threads of librbd.

@@ -42,6 +42,16 @@ pub(super) struct RbdSnapshotSpec {
 
 #[derive(Debug)]
 #[repr(C)]
+pub(super) struct RbdTrashInfo {
+    pub(super) id: *mut c_char,
+    pub(super) name: *mut c_char,
+    pub(super) source: c_int,
+    pub(super) deletion_time: libc::time_t,
+    pub(super) deferment_end_time: libc::time_t,
+}
+
+#[derive(Debug)]
+#[repr(C)]
 pub(super) struct RbdImageInfo {
     pub(super) size: u64,
     pub(super) object_size: u64,
@@ -85,6 +95,12 @@ unsafe extern "C" {
     pub(super) fn rbd_rename(io: *mut c_void, from: *const c_char, to: *const c_char) -> c_int;
     pub(super) fn rbd_trash_move(io: *mut c_void, name: *const c_char, delay_seconds: u64)
     -> c_int;
+    pub(super) fn rbd_trash_get(
+        io: *mut c_void,
+        id: *const c_char,
+        info: *mut RbdTrashInfo,
+    ) -> c_int;
+    pub(super) fn rbd_trash_get_cleanup(info: *mut RbdTrashInfo);
     pub(super) fn rbd_open(
         io: *mut c_void,
         name: *const c_char,
@@ -130,6 +146,13 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn rbd_snap_create(image: *mut c_void, name: *const c_char) -> c_int;
     pub(super) fn rbd_snap_remove(image: *mut c_void, name: *const c_char) -> c_int;
+    pub(super) fn rbd_snap_protect(image: *mut c_void, name: *const c_char) -> c_int;
+    pub(super) fn rbd_snap_unprotect(image: *mut c_void, name: *const c_char) -> c_int;
+    pub(super) fn rbd_snap_is_protected(
+        image: *mut c_void,
+        name: *const c_char,
+        protected: *mut c_int,
+    ) -> c_int;
     pub(super) fn rbd_metadata_get(
         image: *mut c_void,
         key: *const c_char,
