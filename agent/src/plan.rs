@@ -16,6 +16,7 @@ pub mod route;
 pub mod same_volume;
 pub mod snapshots;
 pub mod source;
+pub mod source_steps;
 mod space;
 pub mod stale;
 pub mod steps;

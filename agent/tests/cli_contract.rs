@@ -83,13 +83,15 @@ async fn odd_monitor_arguments_reach_the_reader_of_lists() {
 
 #[tokio::test]
 async fn mistakes_of_usage_end_with_2_and_say_nothing_on_standard_output() {
-    let mistakes: [&[&str]; 9] = [
+    let mistakes: [&[&str]; 11] = [
         &[],
         &["nonsense"],
         &["migrate", "web", "vda"],
         &["migrate", "web", "vda", "--to", "p", "--bandwidth", "0"],
         &["migrate", "web", "vda", "--to", "p", "--bandwidth", "fast"],
         &["migrate", "web", "vda", "--to", "p", "--deadline", "1x"],
+        &["migrate", "web", "vda", "--to", "p", "--keep-source", "--keep-source-name"],
+        &["migrate", "a", "b", "--to", "p", "--delete-source-snapshots", "--keep-source-name"],
         &["plan", "--to", "p"],
         &["plan", "--domain-xml", "x", "--to", "p"],
         &[

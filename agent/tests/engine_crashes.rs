@@ -17,6 +17,7 @@ enum Way {
     Through,
     CancelledWhileCopying,
     DestinationFull,
+    SnapshotsDeleted,
 }
 
 /// What happens between the kill and the next start.
@@ -53,7 +54,11 @@ async fn killed_at(
     point: usize,
 ) -> Option<State> {
     let mut stage = Stage::new(home, persistent).await;
-    let request = stage.guest.request(pool);
+    let mut request = stage.guest.request(pool);
+    if way == Way::SnapshotsDeleted {
+        request.delete_source_snapshots = true;
+        stage.source_image(|image| image.snapshots = vec!["one".to_owned(), "two".to_owned()]);
+    }
     if way == Way::DestinationFull {
         // Full only once the plan has seen enough room.
         stage.world.before(volferry_agent::fake::faults::Method::StartCopy, 1, |world| {
@@ -99,9 +104,13 @@ async fn killed_at(
             "{home:?} to {pool}, {way:?}, {between:?}, killed at {point} {name}: {broken}\n{view:#?}"
         );
     }
+    if (way, view.state) == (Way::SnapshotsDeleted, State::Succeeded) {
+        let fate = view.result.as_ref().map(|result| result.source.as_str());
+        assert_eq!(fate, Some("removed"), "killed at {point} {name}: {view:#?}");
+    }
     let right = match (between, way) {
         (Between::QemuKilled | Between::GuestStartedAgain, _) => view.state.is_final(),
-        (_, Way::Through) => view.state == State::Succeeded,
+        (_, Way::Through | Way::SnapshotsDeleted) => view.state == State::Succeeded,
         (_, Way::CancelledWhileCopying) => {
             matches!(view.state, State::Succeeded | State::Cancelled)
         }
@@ -149,6 +158,15 @@ async fn killed_anywhere_a_move_still_succeeds() {
 async fn killed_anywhere_and_started_late_a_move_still_succeeds() {
     for (home, pool) in PAIRS {
         matrix(home, pool, true, Way::Through, Between::TenMinutes).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_a_source_with_snapshots_is_moved_and_removed() {
+    let pairs = &PAIRS[..2];
+    all(Way::SnapshotsDeleted, Between::Nothing, pairs).await;
+    for (home, pool) in pairs {
+        matrix(*home, pool, true, Way::SnapshotsDeleted, Between::TenMinutes).await;
     }
 }
 

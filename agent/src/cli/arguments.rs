@@ -106,6 +106,15 @@ pub struct RequestOptions {
     #[arg(long)]
     pub keep_source: bool,
 
+    /// Leave the source under its very name: an old record can then still boot old data
+    #[arg(long, conflicts_with = "keep_source")]
+    pub keep_source_name: bool,
+
+    /// Delete the snapshots of an RBD source after the move, and then the source itself; without
+    /// it, a source with snapshots stays under another name
+    #[arg(long, conflicts_with_all = ["keep_source", "keep_source_name"])]
+    pub delete_source_snapshots: bool,
+
     /// Guest writes wait for both sides: slower, but a busy guest cannot outrun the copy
     #[arg(long)]
     pub write_blocking: bool,
@@ -188,6 +197,7 @@ pub struct PlanArguments {
     /// A domain's XML, to plan without an agent
     #[arg(long, value_name = "FILE", requires = "disk", requires = "config")]
     #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline", "allow_checkpoint_loss"])]
+    #[arg(conflicts_with_all = ["keep_source_name", "delete_source_snapshots"])]
     pub domain_xml: Option<PathBuf>,
 
     /// The disk in that XML, by target

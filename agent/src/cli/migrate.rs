@@ -106,6 +106,8 @@ pub fn request(
         destination_volume: options.destination_volume.unwrap_or_default(),
         bandwidth_bytes_per_second: options.bandwidth.map_or(0, u64::from),
         keep_source: options.keep_source,
+        keep_source_name: options.keep_source_name,
+        delete_source_snapshots: options.delete_source_snapshots,
         write_blocking: options.write_blocking,
         manual_pivot: options.manual_pivot,
         deadline: options.deadline.map(duration),

@@ -4,6 +4,7 @@
 mod await_ready;
 mod create_destination;
 mod current;
+mod delete_snapshots;
 mod pivot;
 mod publish_destination;
 mod remove_source;
@@ -51,8 +52,12 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
             verify_move::run(owner).await;
             Ok(())
         }
-        Step::RetireSource { from, to } => {
-            retire_source::run(owner, from, to).await;
+        Step::RetireSource { from, to, stays } => {
+            retire_source::run(owner, from, to, stays.as_deref()).await;
+            Ok(())
+        }
+        Step::DeleteSourceSnapshots { volume, snapshots } => {
+            delete_snapshots::run(owner, volume, snapshots).await;
             Ok(())
         }
         Step::RemoveSource { volume } => {
@@ -75,6 +80,7 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         | Step::Pivot
         | Step::VerifyMove
         | Step::RetireSource { .. }
+        | Step::DeleteSourceSnapshots { .. }
         | Step::RemoveSource { .. } => Ok(()),
     }
 }
@@ -99,16 +105,23 @@ pub async fn finish(owner: &mut Owner) {
         owner.warn(format!("how much the destination occupies could not be read: {error}"));
     }
     owner.view.progress = Progress::default();
-    let source = owner.view.result.take().map_or_else(
-        || SourceFate::LeftBehind {
-            location: owner.plan.source.clone(),
-            reason: "nothing was tried".to_owned(),
-        },
-        |result| result.source,
-    );
+    let source = match owner.view.result.take() {
+        Some(result) => result.source,
+        None => untouched(owner),
+    };
     let result = result(owner, source, allocated.ok().flatten());
     owner.view.result = Some(result);
     owner.advance_anyway(Event::Finished, vec![]).await;
+}
+
+/// The fate of a source that no step was about, or whose steps left no word.
+fn untouched(owner: &Owner) -> SourceFate {
+    let location = owner.plan.source.clone();
+    if owner.plan.spec.keep_source_name {
+        SourceFate::Kept { location }
+    } else {
+        SourceFate::LeftBehind { location, reason: "nothing was tried".to_owned() }
+    }
 }
 
 fn result(owner: &Owner, source: SourceFate, allocated: Option<crate::spec::Bytes>) -> MoveResult {

@@ -31,6 +31,7 @@ pub enum Method {
     CreateImage,
     RenameImage,
     RemoveImage,
+    RemoveSnapshot,
     AllocatedImage,
     RbdSpace,
     FileIdentity,
@@ -57,6 +58,7 @@ impl Method {
                 | M::CreateImage
                 | M::RenameImage
                 | M::RemoveImage
+                | M::RemoveSnapshot
                 | M::CreateFile
                 | M::RenameFile
                 | M::RemoveFile

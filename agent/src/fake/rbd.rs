@@ -181,6 +181,46 @@ impl State {
         removed.map(drop).ok_or_else(|| missing(what))
     }
 
+    /// The image of that name, if it has that id.
+    fn expected(
+        &self,
+        address: &RbdPoolAddress,
+        name: &str,
+        id: &str,
+        what: &str,
+    ) -> Result<&Image, PortError> {
+        let image = self.pool(address)?.images.get(name);
+        let image = image.ok_or_else(|| missing(what.to_owned()))?;
+        if image.id != id {
+            let text = format!("its id is {} and not {id}", image.id);
+            return Err(PortError::new(ErrorClass::Replaced, what, text));
+        }
+        Ok(image)
+    }
+
+    /// A snapshot goes while the image is open, but never while clones depend on the image.
+    pub(super) fn remove_snapshot(
+        &mut self,
+        address: &RbdPoolAddress,
+        name: &str,
+        id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("delete snapshot {}@{snapshot}", address.image_path(name));
+        let image = self.expected(address, name, id, &what)?;
+        if !image.children.is_empty() {
+            let text = format!("it has children: {}", image.children.join(", "));
+            return Err(PortError::new(ErrorClass::Busy, what, text));
+        }
+        if !image.snapshots.iter().any(|known| known == snapshot) {
+            return Err(missing(what));
+        }
+        if let Some(image) = self.pool_mut(address)?.images.get_mut(name) {
+            image.snapshots.retain(|known| known != snapshot);
+        }
+        Ok(())
+    }
+
     pub(super) fn remove_image(
         &mut self,
         address: &RbdPoolAddress,
@@ -188,11 +228,7 @@ impl State {
         id: &str,
     ) -> Result<(), PortError> {
         let what = format!("remove image {}", address.image_path(name));
-        let Some(image) = self.pool(address)?.images.get(name) else { return Err(missing(what)) };
-        if image.id != id {
-            let text = format!("its id is {} and not {id}", image.id);
-            return Err(PortError::new(ErrorClass::Replaced, what, text));
-        }
+        let image = self.expected(address, name, id, &what)?;
         let watchers = self.watchers(image);
         let holders = [
             ("watchers", &watchers),

@@ -97,6 +97,22 @@ impl Stage {
         self
     }
 
+    /// Changes the image the guest's disk was on at first, under whichever name it has now.
+    ///
+    /// # Panics
+    /// When its home is not RBD, or it is gone.
+    pub fn source_image(&self, change: impl FnOnce(&mut super::rbd::Image)) {
+        let Some(Identity::Rbd { image_id }) = self.before.get(&self.guest.volume.to_string())
+        else {
+            panic!("{} is no RBD image", self.guest.volume)
+        };
+        self.world.with(|state| {
+            let pools = state.clusters.iter_mut().flat_map(|cluster| cluster.pools.values_mut());
+            let mut images = pools.flat_map(|pool| pool.images.values_mut());
+            change(images.find(|image| image.id == *image_id).expect("the source is there"));
+        });
+    }
+
     /// Puts somebody else's volume there, in place of whatever has the name.
     pub fn stranger(&mut self, place: &crate::spec::VolumeLocation) {
         self.world.with(|state| super::scene::put(state, place, super::scene::DISK_SIZE, 1));

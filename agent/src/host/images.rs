@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rbdutils::images::{ImageId, Pool};
-use rbdutils::names::ImageName;
+use rbdutils::names::{ImageName, SnapshotName};
 
 use self::clusters::{Clusters, Pace};
 use self::error::Failure;
@@ -161,6 +161,23 @@ impl Images for HostImages {
         let operation = format!("remove image {}", pool.image_path(image));
         let (image, expected) = (name(image, &operation)?, ImageId::new(image_id));
         self.run(pool, operation, Pace::Slow, move |pool| Ok(pool.remove(&image, &expected)?)).await
+    }
+
+    async fn remove_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        let operation = format!("delete snapshot {}@{snapshot}", pool.image_path(image));
+        let (image, expected) = (name(image, &operation)?, ImageId::new(image_id));
+        let snapshot = SnapshotName::new(snapshot)
+            .map_err(|error| PortError::new(ErrorClass::Other, &operation, error))?;
+        self.run(pool, operation, Pace::Slow, move |pool| {
+            Ok(pool.snapshot_delete(&image, &expected, &snapshot)?)
+        })
+        .await
     }
 
     async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError> {

@@ -65,6 +65,8 @@ mod tests {
             destination_volume: None,
             bandwidth: None,
             keep_source: false,
+            keep_source_name: false,
+            delete_source_snapshots: false,
             write_blocking: false,
             manual_pivot: false,
             deadline: None,

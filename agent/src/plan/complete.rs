@@ -2,6 +2,7 @@
 
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
+use super::source_steps::source_steps;
 use super::space;
 use super::steps::{Plan, Step};
 use super::{access, qemu_view, same_volume, snapshots};
@@ -15,10 +16,6 @@ use crate::spec::{
 const SECTOR: u64 = 512;
 /// QEMU counts bytes in 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
-
-/// Names of images are limited by librbd, names of files by every file system in use.
-const LONGEST_IMAGE_NAME: usize = 95;
-const LONGEST_FILE_NAME: usize = 255;
 
 /// Writes the plan of `route` down, or refuses.
 ///
@@ -261,7 +258,6 @@ fn steps(
 ) -> Vec<Step> {
     let destination = &route.destination;
     let private = destination.location.renamed(&spec.operation.private_volume_name());
-    let retired = retired(&route.source.location, spec);
     let mut steps = vec![
         Step::CreateDestination {
             volume: private.clone(),
@@ -278,41 +274,7 @@ fn steps(
         Step::AwaitReady { deadline: spec.deadline, manual_pivot: spec.manual_pivot },
         Step::Pivot,
         Step::VerifyMove,
-        Step::RetireSource { from: route.source.location.clone(), to: retired.clone() },
     ];
-    match holders(source) {
-        Some(holders) => warnings
-            .push(format!("the source has {holders} and stays as {retired}; they are not copied")),
-        None if spec.keep_source => {}
-        None => steps.push(Step::RemoveSource { volume: retired }),
-    }
+    steps.extend(source_steps(spec, &route.source.location, source, warnings));
     steps
-}
-
-/// What depends on an RBD source and keeps it from being removed.
-fn holders(source: &SourceFacts) -> Option<String> {
-    let SourceFacts::Image(image) = source else { return None };
-    let mut parts = Vec::new();
-    if !image.snapshots.is_empty() {
-        parts.push(format!("snapshots ({})", image.snapshots.join(", ")));
-    }
-    if !image.children.is_empty() {
-        parts.push(format!("clones ({})", image.children.join(", ")));
-    }
-    (!parts.is_empty()).then(|| parts.join(" and "))
-}
-
-/// `NAME.moved-OPERATION`, the name cut where the whole would be too long for its pool.
-fn retired(source: &VolumeLocation, spec: &MigrateSpec) -> VolumeLocation {
-    let longest = match source {
-        VolumeLocation::Rbd { .. } => LONGEST_IMAGE_NAME,
-        VolumeLocation::File { .. } => LONGEST_FILE_NAME,
-    };
-    let ending = format!(".moved-{}", spec.operation);
-    let name = source.name();
-    let mut keep = name.len().min(longest.saturating_sub(ending.len()));
-    while !name.is_char_boundary(keep) {
-        keep -= 1;
-    }
-    source.renamed(&format!("{}{ending}", &name[..keep]))
 }

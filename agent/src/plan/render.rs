@@ -149,7 +149,12 @@ pub fn describe(step: &Step) -> String {
         Step::VerifyMove => {
             "compare QEMU, the live XML and the stored XML; repair the stored one".to_owned()
         }
-        Step::RetireSource { from, to } => format!("rename the source {from} to {}", to.name()),
+        Step::RetireSource { from, to, .. } => {
+            format!("rename the source {from} to {}", to.name())
+        }
+        Step::DeleteSourceSnapshots { volume, snapshots } => {
+            format!("delete the snapshots of {volume}: {}", snapshots.join(", "))
+        }
         Step::RemoveSource { volume } => format!("remove {volume}"),
     }
 }

@@ -108,6 +108,16 @@ pub enum Step {
         from: VolumeLocation,
         /// Its retired name.
         to: VolumeLocation,
+        /// Why it stays under that name although nobody asked for it.
+        #[serde(default)]
+        stays: Option<String>,
+    },
+    /// Delete the snapshots of the source, so that it can be removed.
+    DeleteSourceSnapshots {
+        /// Under its retired name.
+        volume: VolumeLocation,
+        /// Their names.
+        snapshots: Vec<String>,
     },
     /// Remove the source.
     RemoveSource {
@@ -134,6 +144,8 @@ pub enum StepKind {
     VerifyMove,
     /// [`Step::RetireSource`]
     RetireSource,
+    /// [`Step::DeleteSourceSnapshots`]
+    DeleteSourceSnapshots,
     /// [`Step::RemoveSource`]
     RemoveSource,
 }
@@ -149,6 +161,7 @@ impl Step {
             Self::Pivot => StepKind::Pivot,
             Self::VerifyMove => StepKind::VerifyMove,
             Self::RetireSource { .. } => StepKind::RetireSource,
+            Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
             Self::RemoveSource { .. } => StepKind::RemoveSource,
         }
     }
@@ -165,6 +178,7 @@ impl StepKind {
             Self::Pivot => "pivot",
             Self::VerifyMove => "verify-move",
             Self::RetireSource => "retire-source",
+            Self::DeleteSourceSnapshots => "delete-source-snapshots",
             Self::RemoveSource => "remove-source",
         }
     }

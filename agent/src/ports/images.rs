@@ -79,6 +79,17 @@ pub trait Images: Send + Sync {
         image_id: &str,
     ) -> Result<(), PortError>;
 
+    /// Deletes a snapshot, protected or not, of the image of that name if it has that id: `Replaced` when it has
+    /// another one, `Busy` while any clone depends on the image (the message names the clones), `NotFound` when there
+    /// is no such image or snapshot.
+    async fn remove_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError>;
+
     /// Bytes the image occupies, as `rbd du` counts.
     async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError>;
 

@@ -29,6 +29,12 @@ pub struct MigrateSpec {
     pub bandwidth: Option<BytesPerSecond>,
     /// Keep the source, under its retired name.
     pub keep_source: bool,
+    /// Leave the source as it is, under its very name.
+    #[serde(default)]
+    pub keep_source_name: bool,
+    /// Delete the snapshots of an RBD source after the move, so that it can be removed.
+    #[serde(default)]
+    pub delete_source_snapshots: bool,
     /// Guest writes wait for both sides.
     pub write_blocking: bool,
     /// Wait for the operator's word before the pivot.

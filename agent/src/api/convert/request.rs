@@ -23,6 +23,9 @@ pub enum InvalidRequest {
     /// The deadline is no span of time ahead.
     #[error("invalid deadline: it must be longer than zero")]
     Deadline,
+    /// Two wishes that contradict each other.
+    #[error("{0} and {1} exclude each other")]
+    Exclusive(&'static str, &'static str),
     /// A part of the message that must be there is not.
     #[error("the request has no {0}")]
     Missing(&'static str),
@@ -37,6 +40,7 @@ impl From<InvalidRequest> for Status {
             }
             InvalidRequest::Bandwidth(_)
             | InvalidRequest::Deadline
+            | InvalidRequest::Exclusive(..)
             | InvalidRequest::Missing(_) => Self::invalid_argument(error.to_string()),
         }
     }
@@ -46,6 +50,7 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
     type Error = InvalidRequest;
 
     fn try_from(request: pb::MigrateRequest) -> Result<Self, InvalidRequest> {
+        check_exclusive(&request)?;
         let operation = match request.operation_id {
             id if id.is_empty() => OperationId::random(),
             id => OperationId::new(id)?,
@@ -59,6 +64,8 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
             destination_volume: volume.map(VolumeName::new).transpose()?,
             bandwidth: bandwidth(request.bandwidth_bytes_per_second)?,
             keep_source: request.keep_source,
+            keep_source_name: request.keep_source_name,
+            delete_source_snapshots: request.delete_source_snapshots,
             write_blocking: request.write_blocking,
             manual_pivot: request.manual_pivot,
             deadline: request.deadline.map(deadline).transpose()?,
@@ -76,6 +83,19 @@ impl TryFrom<pb::PlanRequest> for MigrateSpec {
 
     fn try_from(request: pb::PlanRequest) -> Result<Self, InvalidRequest> {
         request.request.ok_or(InvalidRequest::Missing("request"))?.try_into()
+    }
+}
+
+fn check_exclusive(request: &pb::MigrateRequest) -> Result<(), InvalidRequest> {
+    let wishes = [
+        ("keep_source", request.keep_source),
+        ("keep_source_name", request.keep_source_name),
+        ("delete_source_snapshots", request.delete_source_snapshots),
+    ];
+    let mut wished = wishes.into_iter().filter(|(_, wished)| *wished).map(|(name, _)| name);
+    match (wished.next(), wished.next()) {
+        (Some(one), Some(other)) => Err(InvalidRequest::Exclusive(one, other)),
+        _ => Ok(()),
     }
 }
 
@@ -142,6 +162,27 @@ mod tests {
         let status = Status::from(MigrateSpec::try_from(escaping).expect_err("a path"));
         let refusal = status::refusal_of(&status).expect("a refusal");
         assert_eq!(refusal.code, "invalid-name");
+    }
+
+    #[test]
+    fn what_becomes_of_the_source_is_wished_once() {
+        let request = |kept, named, deleted| pb::MigrateRequest {
+            keep_source: kept,
+            keep_source_name: named,
+            delete_source_snapshots: deleted,
+            ..request()
+        };
+        for (request, both) in [
+            (request(true, true, false), ("keep_source", "keep_source_name")),
+            (request(true, false, true), ("keep_source", "delete_source_snapshots")),
+            (request(false, true, true), ("keep_source_name", "delete_source_snapshots")),
+        ] {
+            let refused = MigrateSpec::try_from(request).expect_err("a contradiction");
+            assert_eq!(refused, InvalidRequest::Exclusive(both.0, both.1));
+            assert_eq!(Status::from(refused).code(), tonic::Code::InvalidArgument);
+        }
+        let spec = MigrateSpec::try_from(request(false, true, false)).expect("a valid request");
+        assert!(spec.keep_source_name && !spec.delete_source_snapshots);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Begun before: a retired name that is free means that it was removed.
 
-use super::retire_source::NOT_YET;
+use super::retire_source::is_to_go;
 use super::{source_is, volumes};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
@@ -16,11 +16,7 @@ const STEP: StepKind = StepKind::RemoveSource;
 
 /// Removes the source if retiring it left it to this step.
 pub async fn run(owner: &mut Owner, volume: &VolumeLocation) {
-    let retired = matches!(
-        owner.view.result.as_ref().map(|result| &result.source),
-        Some(SourceFate::LeftBehind { reason, .. }) if reason == NOT_YET
-    );
-    if !retired {
+    if !is_to_go(owner) {
         return;
     }
     let begun_before = owner.was_intended(STEP);

@@ -11,8 +11,8 @@ use crate::engine::owner::Owner;
 use crate::engine::users::other_user_by_headers;
 use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
+use crate::plan::StepKind;
 use crate::plan::source::Named;
-use crate::plan::{Step, StepKind};
 use crate::ports::PortError;
 use crate::spec::VolumeLocation;
 
@@ -21,8 +21,21 @@ const STEP: StepKind = StepKind::RetireSource;
 /// The reason of a source that is still to be removed.
 pub const NOT_YET: &str = "it is about to be removed";
 
-/// Renames the source.
-pub async fn run(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) {
+/// Whether retiring the source left it to the steps after it.
+pub fn is_to_go(owner: &Owner) -> bool {
+    matches!(
+        owner.view.result.as_ref().map(|result| &result.source),
+        Some(SourceFate::LeftBehind { reason, .. }) if reason == NOT_YET
+    )
+}
+
+/// Renames the source. `stays` says why it is not to be removed after that.
+pub async fn run(
+    owner: &mut Owner,
+    from: &VolumeLocation,
+    to: &VolumeLocation,
+    stays: Option<&str>,
+) {
     owner.remember_intent(STEP);
     let intent = vec![What::Intent { step: STEP }];
     if owner.view.state == State::Moved {
@@ -32,7 +45,7 @@ pub async fn run(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) 
     }
     let fate = match owner.memory.keep_reason.clone() {
         Some(reason) => SourceFate::LeftBehind { location: from.clone(), reason },
-        None => retire(owner, from, to).await,
+        None => retire(owner, from, to, stays).await,
     };
     if let SourceFate::LeftBehind { location, reason } = &fate
         && reason != NOT_YET
@@ -43,12 +56,17 @@ pub async fn run(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) 
 }
 
 /// Tries for a bounded time. Which name the source has in the end is looked up, not concluded from an error.
-async fn retire(owner: &mut Owner, from: &VolumeLocation, to: &VolumeLocation) -> SourceFate {
+async fn retire(
+    owner: &mut Owner,
+    from: &VolumeLocation,
+    to: &VolumeLocation,
+    stays: Option<&str>,
+) -> SourceFate {
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {
         let error = match rename(owner, from, to).await {
-            Ok(Tried::Retired) => return fate_of_retired(owner, to),
+            Ok(Tried::Retired) => return fate_of_retired(owner, to, stays),
             Ok(Tried::Gone) => return SourceFate::AlreadyGone,
             Ok(Tried::InUse(reason)) => {
                 return SourceFate::LeftBehind { location: from.clone(), reason };
@@ -98,14 +116,11 @@ async fn rename(
     Ok(Tried::Gone)
 }
 
-fn fate_of_retired(owner: &Owner, to: &VolumeLocation) -> SourceFate {
-    let removes = owner.plan.steps.iter().any(|step| matches!(step, Step::RemoveSource { .. }));
+fn fate_of_retired(owner: &Owner, to: &VolumeLocation, stays: Option<&str>) -> SourceFate {
     let location = to.clone();
-    if removes {
-        SourceFate::LeftBehind { location, reason: NOT_YET.to_owned() }
-    } else if owner.plan.spec.keep_source {
-        SourceFate::Kept { location }
-    } else {
-        SourceFate::LeftBehind { location, reason: owner.plan.warnings.join("; ") }
+    match stays {
+        Some(reason) => SourceFate::LeftBehind { location, reason: reason.to_owned() },
+        None if owner.plan.spec.keep_source => SourceFate::Kept { location },
+        None => SourceFate::LeftBehind { location, reason: NOT_YET.to_owned() },
     }
 }

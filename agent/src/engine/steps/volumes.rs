@@ -82,6 +82,25 @@ pub async fn remove(
     }
 }
 
+/// Deletes a snapshot of the RBD image of that name if it is the one meant.
+pub async fn remove_snapshot(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    identity: &Identity,
+    snapshot: &str,
+) -> Result<(), PortError> {
+    match (volume, identity) {
+        (VolumeLocation::Rbd { address, image }, Identity::Rbd { image_id }) => {
+            ports.images.remove_snapshot(address, image, image_id, snapshot).await
+        }
+        (volume, _) => Err(PortError::new(
+            ErrorClass::Unsupported,
+            format!("delete snapshot {snapshot} of {volume}"),
+            "only RBD images have snapshots of their own",
+        )),
+    }
+}
+
 /// What a volume occupies; none when nothing has the name.
 pub async fn allocated(ports: &Ports, volume: &VolumeLocation) -> Result<Option<Bytes>, PortError> {
     match volume {

@@ -75,6 +75,20 @@ impl Images for World {
             .await
     }
 
+    async fn remove_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("delete snapshot {}@{snapshot}", pool.image_path(image));
+        self.call(Method::RemoveSnapshot, what, |state| {
+            state.remove_snapshot(pool, image, image_id, snapshot)
+        })
+        .await
+    }
+
     async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError> {
         let what = format!("count image {}", pool.image_path(image));
         self.call(Method::AllocatedImage, what.clone(), |state| {
