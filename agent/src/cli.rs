@@ -8,6 +8,7 @@ mod client;
 mod failure;
 mod follow;
 mod host;
+mod leftovers;
 mod migrate;
 mod monitors;
 mod ops;
@@ -54,6 +55,7 @@ fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
         },
         Command::Migrate(migrate) => block_on(migrate::run(&socket, migrate, output)),
         Command::Ops { command } => block_on(ops::run(&socket, command, output)),
+        Command::Leftovers { command } => block_on(leftovers::run(&socket, command, output)),
         Command::Disks { domain } => block_on(host::disks(&socket, domain, output)),
         Command::Pools => block_on(host::pools(&socket, output)),
         Command::Host => block_on(host::capabilities(&socket, output)),

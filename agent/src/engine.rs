@@ -8,6 +8,7 @@ mod backoff;
 mod begin;
 mod context;
 pub mod inventory;
+mod leftovers;
 pub mod observe;
 mod owner;
 mod recovery;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use context::Context;
 pub use context::Tuning;
 pub use inventory::{DiskListing, HostListing, PoolListing};
+pub use leftovers::{LeftoverError, Retried};
 use owner::Owner;
 use registry::{Registry, Reservation};
 use tokio::sync::watch;
@@ -93,7 +95,14 @@ impl Engine {
         let finished = journal.finished(FINISHED_AT_HAND).await?;
         let turns = Arc::new(Turns::new(Places::new(&host.limits, &host.pools)));
         let engine = Self {
-            context: Arc::new(Context { ports, journal, host, tuning, turns }),
+            context: Arc::new(Context {
+                ports,
+                journal,
+                host,
+                tuning,
+                turns,
+                removals: tokio::sync::Mutex::default(),
+            }),
             registry: Arc::new(Registry::new(finished, FINISHED_AT_HAND)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

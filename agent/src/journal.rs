@@ -16,9 +16,9 @@ use std::time::SystemTime;
 pub use record::{Proof, Record, StepOutcome, What, Wish};
 use rusqlite::Connection;
 
-use crate::operation::OperationView;
+use crate::operation::{Leftover, OperationView};
 use crate::plan::Plan;
-use crate::spec::OperationId;
+use crate::spec::{LeftoverId, OperationId};
 
 /// The schema this version writes; a newer one is refused.
 pub const SCHEMA_VERSION: i64 = 1;
@@ -134,18 +134,20 @@ impl Journal {
         self.write("create", move |connection, path| store::insert(connection, path, &row)).await
     }
 
-    /// Appends records and the view they lead to, in one transaction. Durable when it returns.
+    /// Appends records, the view they lead to and what is left, in one transaction. Durable when it returns.
     pub async fn append(
         &self,
         operation: &OperationId,
         records: &[Record],
+        leftovers: &[Leftover],
         view: &OperationView,
     ) -> Result<(), JournalError> {
         let rows = store::encode(records)?;
+        let leftovers = store::leftovers::encode(leftovers)?;
         let id = operation.to_string();
         let view = store::ViewColumns::new(view)?;
         self.write("append", move |connection, path| {
-            store::append(connection, path, &id, &rows, &view)
+            store::append(connection, path, &id, &rows, &leftovers, &view)
         })
         .await
     }
@@ -190,6 +192,35 @@ impl Journal {
     pub async fn view(&self, id: &OperationId) -> Result<Option<OperationView>, JournalError> {
         let id = id.to_string();
         self.run(move |connection, path| store::view(connection, path, &id)).await
+    }
+
+    /// Every leftover record, oldest first.
+    pub async fn leftovers(&self) -> Result<Vec<Leftover>, JournalError> {
+        self.run(store::leftovers::all).await
+    }
+
+    /// One leftover record.
+    pub async fn leftover(&self, id: &LeftoverId) -> Result<Option<Leftover>, JournalError> {
+        let id = id.to_string();
+        self.run(move |connection, path| store::leftovers::one(connection, path, &id)).await
+    }
+
+    /// Changes a leftover record. Durable when it returns true; false when it was dropped meanwhile.
+    pub async fn update_leftover(&self, leftover: &Leftover) -> Result<bool, JournalError> {
+        let row = store::leftovers::Row::new(leftover)?;
+        self.write("leftover", move |connection, path| {
+            store::leftovers::update(connection, path, &row)
+        })
+        .await
+    }
+
+    /// Drops a leftover record. Durable when it returns true; false when there is none.
+    pub async fn drop_leftover(&self, id: &LeftoverId) -> Result<bool, JournalError> {
+        let id = id.to_string();
+        self.write("leftover", move |connection, path| {
+            store::leftovers::delete(connection, path, &id)
+        })
+        .await
     }
 
     /// The records of one operation.

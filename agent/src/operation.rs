@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod failure;
+pub mod leftover;
 pub mod progress;
 pub mod queue;
 pub mod result;
@@ -21,6 +22,7 @@ pub mod view;
 
 pub use admission::{Admission, admit};
 pub use failure::{Failure, FailureCause, RetryClass, Side};
+pub use leftover::{Leftover, LeftoverKind};
 pub use progress::{Converges, Phase, Progress, RateMeter};
 pub use result::{MoveResult, SourceFate};
 pub use state::{Event, IllegalEvent, State, transition};

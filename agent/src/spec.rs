@@ -16,7 +16,7 @@ pub use limits::{Limits, Reserve};
 pub use migrate::MigrateSpec;
 pub use names::{
     CheckpointName, DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName,
-    OperationId, PoolName, VolumeName,
+    LeftoverId, OperationId, PoolName, VolumeName,
 };
 pub use pool::{FilePool, FilePoolKind, Pool, PoolKind, RbdPool};
 pub use quantity::{Bytes, BytesPerSecond, InvalidQuantity};

@@ -10,13 +10,13 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use clap::CommandFactory;
-use fake_agent::Served;
+use fake_agent::{Served, leftover};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-use volferry_agent::operation::State;
+use volferry_agent::operation::{LeftoverKind, State};
 
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -347,4 +347,41 @@ async fn help_is_as_recorded() {
         assert_eq!(recorded, text, "{name}; UPDATE_GOLDEN=1 records it");
     }
     assert_eq!(recorded.len(), texts.len(), "a file too many");
+}
+
+#[tokio::test]
+async fn leftovers_are_listed_tried_again_and_forgotten() {
+    let served = Served::start().await;
+    assert_eq!(ended(at(&served, &["leftovers", "list"])).await.0, 0);
+    let kinds = [LeftoverKind::Source, LeftoverKind::Private, LeftoverKind::Destination];
+    served.agent.leftovers.lock().expect("no panic").extend(kinds.map(leftover));
+    let (exit, out, _) = ended(at(&served, &["leftovers", "list"])).await;
+    assert_eq!(exit, 0);
+    assert!(out.contains("op-1-source") && out.contains("reason    it is in use"), "{out}");
+    let (_, out, _) = ended(at(&served, &["leftovers", "list", "--output", "json"])).await;
+    let listed: Value = serde_json::from_str(&out).expect("JSON");
+    let first = &listed["leftovers"][0];
+    assert_eq!(first["id"], "op-1-source");
+    assert_eq!(first["kind"], "source");
+    assert_eq!(first["identity"], "device 40 inode 7");
+    assert_eq!(first["last_try"], Value::Null);
+    let retry = ["leftovers", "retry", "op-1-source", "--output", "json"];
+    let (exit, out, _) = ended(at(&served, &retry)).await;
+    let stays: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((exit, stays["outcome"].as_str()), (1, Some("stays")), "{out}");
+    assert_eq!(stays["leftover"]["tries"], 1);
+    let (exit, out, _) = ended(at(&served, &["leftovers", "retry", "op-1-private"])).await;
+    assert_eq!(exit, 0);
+    assert!(out.ends_with("root.qcow2.moved-op-1 is removed\n"), "{out}");
+    let (exit, out, _) = ended(at(&served, &["leftovers", "forget", "op-1-source"])).await;
+    assert_eq!(exit, 0);
+    assert!(out.contains("was not touched"), "{out}");
+    for command in ["retry", "forget"] {
+        let (exit, out, err) = ended(at(&served, &["leftovers", command, "op-1-source"])).await;
+        assert_eq!((exit, out.as_str()), (3, ""));
+        assert!(err.contains("there is no leftover op-1-source"), "{err}");
+    }
+    let (exit, _, err) = ended(at(&served, &["leftovers", "retry", "../x"])).await;
+    assert_eq!(exit, 3, "{err}");
+    assert!(err.contains("invalid-name"), "{err}");
 }

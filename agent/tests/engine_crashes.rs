@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::scene::Home;
-use volferry_agent::operation::State;
+use volferry_agent::operation::{SourceFate, State};
 use volferry_agent::spec::MigrateSpec;
 
 const PAIRS: [(Home, &str); 3] =
@@ -104,6 +104,12 @@ async fn killed_at(
             "{home:?} to {pool}, {way:?}, {between:?}, killed at {point} {name}: {broken}\n{view:#?}"
         );
     }
+    let left = stage.agent.engine.leftovers().await.expect("a readable journal");
+    let stays = matches!(
+        view.result.as_ref().map(|result| &result.source),
+        Some(SourceFate::LeftBehind { .. })
+    );
+    assert_eq!(left.len(), usize::from(stays), "killed at {point} {name}: {left:#?}\n{view:#?}");
     if (way, view.state) == (Way::SnapshotsDeleted, State::Succeeded) {
         let fate = view.result.as_ref().map(|result| result.source.as_str());
         assert_eq!(fate, Some("removed"), "killed at {point} {name}: {view:#?}");

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::engine::{CommandError, DiskListing, Engine, HostListing, PoolListing, ViewReceiver};
-use crate::operation::OperationView;
+use crate::engine::{
+    CommandError, DiskListing, Engine, HostListing, LeftoverError, PoolListing, Retried,
+    ViewReceiver,
+};
+use crate::operation::{Leftover, OperationView};
 use crate::plan::{Plan, Refusal};
-use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
+use crate::spec::{BytesPerSecond, DomainReference, LeftoverId, MigrateSpec, OperationId};
 
 /// The calls behind the service. None of them blocks the runtime, each is bounded in time.
 #[async_trait]
@@ -39,6 +42,15 @@ pub trait Agent: Send + Sync + 'static {
         id: &OperationId,
         limit: Option<BytesPerSecond>,
     ) -> Result<Arc<OperationView>, CommandError>;
+
+    /// What finished operations could not remove, oldest first.
+    async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError>;
+
+    /// Tries once more to remove what is left.
+    async fn retry_leftover(&self, id: &LeftoverId) -> Result<Retried, LeftoverError>;
+
+    /// Drops the record of what is left and touches nothing.
+    async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError>;
 
     /// Disks of a domain.
     async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal>;
@@ -86,6 +98,18 @@ impl Agent for Engine {
         limit: Option<BytesPerSecond>,
     ) -> Result<Arc<OperationView>, CommandError> {
         Engine::set_bandwidth(self, id, limit).await
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError> {
+        Engine::leftovers(self).await
+    }
+
+    async fn retry_leftover(&self, id: &LeftoverId) -> Result<Retried, LeftoverError> {
+        Engine::retry_leftover(self, id).await
+    }
+
+    async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError> {
+        Engine::forget_leftover(self, id).await
     }
 
     async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {

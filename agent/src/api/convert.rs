@@ -4,6 +4,7 @@
 //! describe what goes out, [`words`] turns closed lists into enums. Nothing is decided and nothing is looked up here.
 
 pub mod inventory;
+pub mod leftover;
 pub mod operation;
 pub mod plan;
 pub mod request;

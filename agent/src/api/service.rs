@@ -147,6 +147,43 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         commanded(self.whole(|agent| async move { agent.set_bandwidth(&id, limit).await }).await?)
     }
 
+    async fn list_leftovers(
+        &self,
+        _request: Request<pb::ListLeftoversRequest>,
+    ) -> Answer<pb::ListLeftoversResponse> {
+        let leftovers = self.agent.leftovers().await;
+        let leftovers = leftovers.map_err(|error| status::leftover_status(&error))?;
+        let leftovers = leftovers.iter().map(pb::Leftover::from).collect();
+        Ok(Response::new(pb::ListLeftoversResponse { leftovers }))
+    }
+
+    async fn retry_leftover(
+        &self,
+        request: Request<pb::RetryLeftoverRequest>,
+    ) -> Answer<pb::RetryLeftoverResponse> {
+        let caller = caller(&request);
+        let id = request::leftover_id(request.into_inner().leftover_id)?;
+        info!(leftover = %id, caller, "retry asked for");
+        let retried = self.whole(|agent| async move { agent.retry_leftover(&id).await }).await?;
+        match retried {
+            Ok(retried) => Ok(Response::new(pb::RetryLeftoverResponse::from(&retried))),
+            Err(error) => Err(status::leftover_status(&error)),
+        }
+    }
+
+    async fn forget_leftover(
+        &self,
+        request: Request<pb::ForgetLeftoverRequest>,
+    ) -> Answer<pb::Leftover> {
+        let caller = caller(&request);
+        let id = request::leftover_id(request.into_inner().leftover_id)?;
+        info!(leftover = %id, caller, "forgetting asked for");
+        match self.whole(|agent| async move { agent.forget_leftover(&id).await }).await? {
+            Ok(leftover) => Ok(Response::new(pb::Leftover::from(&leftover))),
+            Err(error) => Err(status::leftover_status(&error)),
+        }
+    }
+
     async fn list_disks(
         &self,
         request: Request<pb::ListDisksRequest>,

@@ -8,7 +8,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::pb;
-use crate::engine::CommandError;
+use crate::engine::{CommandError, LeftoverError};
 use crate::operation::{RetryClass, State};
 use crate::plan::{Refusal, RefusalCode};
 use crate::report;
@@ -105,8 +105,18 @@ pub const fn state_exit(state: State) -> Exit {
 /// The exit code of a command to an operation that was not carried out.
 pub const fn reason_exit(reason: pb::CommandReason) -> Exit {
     match reason {
-        pb::CommandReason::UnknownOperation | pb::CommandReason::NotAllowed => Exit::Refused,
+        pb::CommandReason::UnknownOperation
+        | pb::CommandReason::UnknownLeftover
+        | pb::CommandReason::NotAllowed => Exit::Refused,
         pb::CommandReason::AgentFault | pb::CommandReason::Unspecified => Exit::Failed,
+    }
+}
+
+/// The exit code of a retry to remove what is left.
+pub const fn retry_exit(outcome: pb::RetryOutcome) -> Exit {
+    match outcome {
+        pb::RetryOutcome::Removed | pb::RetryOutcome::AlreadyGone => Exit::Done,
+        pb::RetryOutcome::Stays | pb::RetryOutcome::Unspecified => Exit::Failed,
     }
 }
 
@@ -150,6 +160,29 @@ pub fn command_status(error: &CommandError) -> Status {
             (Code::Internal, pb::CommandReason::AgentFault, RetryClass::Later)
         }
     };
+    problem_status(code, reason, retry, error)
+}
+
+/// The status of a command to a leftover record that was not carried out.
+pub fn leftover_status(error: &LeftoverError) -> Status {
+    match error {
+        LeftoverError::Unknown(_) => {
+            let reason = pb::CommandReason::UnknownLeftover;
+            problem_status(Code::NotFound, reason, RetryClass::Never, error)
+        }
+        LeftoverError::Journal(_) => {
+            let reason = pb::CommandReason::AgentFault;
+            problem_status(Code::Internal, reason, RetryClass::Later, error)
+        }
+    }
+}
+
+fn problem_status(
+    code: Code,
+    reason: pb::CommandReason,
+    retry: RetryClass,
+    error: &(dyn std::error::Error + 'static),
+) -> Status {
     let problem =
         pb::CommandProblem { reason: reason.into(), retry: pb::RetryClass::from(retry).into() };
     let message = report::chain(error);

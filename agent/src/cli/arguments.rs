@@ -74,6 +74,11 @@ pub enum Command {
         #[command(subcommand)]
         command: OpsCommand,
     },
+    /// List, retry and forget what operations could not remove
+    Leftovers {
+        #[command(subcommand)]
+        command: LeftoversCommand,
+    },
     /// List the disks of a domain and which of them can be moved
     Disks {
         /// The domain, by name or uuid
@@ -280,6 +285,25 @@ pub enum OpsCommand {
         /// The limit, such as 200MiB/s, or none
         #[arg(value_name = "RATE", value_parser = limit)]
         limit: Limit,
+    },
+}
+
+/// `volferry leftovers`.
+#[derive(Debug, Subcommand)]
+pub enum LeftoversCommand {
+    /// List what operations could not remove, oldest first
+    List,
+    /// Try once more to remove it, if it still is the recorded volume and no domain uses it
+    ///
+    /// Exit code 0: it is gone; 1: it stays, and the answer says why.
+    Retry {
+        /// The leftover
+        id: String,
+    },
+    /// Drop the record and touch nothing else
+    Forget {
+        /// The leftover
+        id: String,
     },
 }
 

@@ -17,6 +17,8 @@ use crate::api::status::Exit;
 const QUICK: Duration = Duration::from_secs(30);
 /// The longest an answer that looks at libvirt and storage may take.
 const LOOKING: Duration = Duration::from_secs(180);
+/// The longest an answer that waits for the removal of a large image may take.
+const REMOVING: Duration = Duration::from_secs(900);
 /// A page of operations is far below this.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
@@ -114,6 +116,27 @@ impl Client {
             bandwidth_bytes_per_second: rate,
         };
         Ok(self.inner.set_bandwidth(bounded(request, QUICK)).await?.into_inner())
+    }
+
+    /// What operations left behind.
+    pub async fn leftovers(&mut self) -> Result<Vec<pb::Leftover>, Failure> {
+        let request = pb::ListLeftoversRequest {};
+        Ok(self.inner.list_leftovers(bounded(request, QUICK)).await?.into_inner().leftovers)
+    }
+
+    /// Tries once more to remove it.
+    pub async fn retry_leftover(
+        &mut self,
+        leftover_id: String,
+    ) -> Result<pb::RetryLeftoverResponse, Failure> {
+        let request = pb::RetryLeftoverRequest { leftover_id };
+        Ok(self.inner.retry_leftover(bounded(request, REMOVING)).await?.into_inner())
+    }
+
+    /// Drops its record.
+    pub async fn forget_leftover(&mut self, leftover_id: String) -> Result<pb::Leftover, Failure> {
+        let request = pb::ForgetLeftoverRequest { leftover_id };
+        Ok(self.inner.forget_leftover(bounded(request, QUICK)).await?.into_inner())
     }
 
     /// Disks of a domain.

@@ -21,6 +21,8 @@ pub struct Context {
     pub tuning: Tuning,
     /// The queue.
     pub turns: Arc<Turns>,
+    /// Held while what an earlier operation left is removed: one at a time.
+    pub removals: tokio::sync::Mutex<()>,
 }
 
 /// Periods and bounds. None of them decides what is true, only how soon it is asked.

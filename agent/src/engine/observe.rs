@@ -128,7 +128,7 @@ async fn world(
         },
         source(ports, route),
         destination(ports, route),
-        other_user(ports, &domain.uuid, |image| image.may_be(&route.source.named)),
+        other_user(ports, Some(&domain.uuid), |image| image.may_be(&route.source.named)),
     );
     let (block, qemu, run) = qemu.map_err(|error| host_trouble(&error))?;
     Ok(WorldFacts {

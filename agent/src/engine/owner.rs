@@ -12,7 +12,8 @@ use super::wishes::Wishes;
 use super::{ViewReceiver, begin, chain, settle, steps, turns};
 use crate::journal::{JournalError, Proof, Record, StepOutcome, What};
 use crate::operation::{
-    Event, Failure, FailureCause, OperationView, PhaseSpan, Progress, Side, State, transition,
+    Event, Failure, FailureCause, Leftover, OperationView, PhaseSpan, Progress, Side, State,
+    transition,
 };
 use crate::plan::{Plan, StepKind};
 use crate::ports::TimedEvent;
@@ -93,6 +94,8 @@ pub struct Owner {
     publisher: watch::Sender<Arc<OperationView>>,
     /// Records the journal did not take; they go before the next ones, so that no edge is ever missing in it.
     unwritten: Vec<Record>,
+    /// What stays behind, to be written down with the end.
+    pub(super) leftovers: Vec<Leftover>,
     entered: tokio::time::Instant,
 }
 
@@ -146,6 +149,7 @@ impl Owner {
             place,
             publisher,
             unwritten: Vec::new(),
+            leftovers: Vec::new(),
             entered: tokio::time::Instant::now(),
         }
     }
@@ -211,8 +215,10 @@ impl Owner {
         let at = self.context.ports.clock.now();
         self.unwritten.extend(what.into_iter().map(|what| Record { at, what }));
         let id = self.plan.spec.operation.clone();
-        self.context.journal.append(&id, &self.unwritten, &self.view).await?;
+        let (records, leftovers) = (&self.unwritten, &self.leftovers);
+        self.context.journal.append(&id, records, leftovers, &self.view).await?;
         self.unwritten.clear();
+        self.leftovers.clear();
         self.publish();
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The way back: undoes what was done before the pivot, last step first, and names the end.
 
+use super::leftovers::{self, LeftBehind};
 use super::owner::{Owner, Stop};
 use super::steps::{self, UndoError};
 use crate::journal::What;
@@ -61,8 +62,13 @@ async fn undo(owner: &mut Owner, step: &crate::plan::Step) -> Result<(), Failure
             owner.note_anyway(vec![What::UndoDone { step: kind }]).await;
             Ok(())
         }
-        Err(UndoError::LeftBehind(text)) => {
-            owner.warn(text.clone());
+        Err(UndoError::LeftBehind(volumes)) => {
+            let texts: Vec<String> = volumes.iter().map(LeftBehind::to_string).collect();
+            let text = texts.join("; ");
+            for (volume, text) in volumes.into_iter().zip(texts) {
+                owner.warn(text);
+                leftovers::leave(owner, volume);
+            }
             owner.note_anyway(vec![What::UndoFailed { step: kind, text }]).await;
             Ok(())
         }

@@ -9,14 +9,15 @@ mod pivot;
 mod publish_destination;
 mod remove_source;
 mod retire_source;
-mod start_copy;
+pub(in crate::engine) mod start_copy;
 pub mod verify_move;
 pub mod volumes;
 pub mod words;
 
+use super::leftovers::{self, LeftBehind};
 use super::owner::{Owner, Stop};
 use crate::journal::What;
-use crate::operation::{Event, MoveResult, Progress, SourceFate, State};
+use crate::operation::{Event, LeftoverKind, MoveResult, Progress, SourceFate, State};
 use crate::plan::{Step, StepKind};
 use crate::spec::{Identity, VolumeLocation};
 
@@ -88,8 +89,8 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
 /// Why a step could not be undone.
 #[derive(Debug)]
 pub enum UndoError {
-    /// Something stays behind; the operation ends all the same.
-    LeftBehind(String),
+    /// Volumes stay behind; the operation ends all the same.
+    LeftBehind(Vec<LeftBehind>),
     /// The disk is on the destination after all, or may be: nothing more may be undone.
     NotTheSource(String),
 }
@@ -109,6 +110,10 @@ pub async fn finish(owner: &mut Owner) {
         Some(result) => result.source,
         None => untouched(owner),
     };
+    if let SourceFate::LeftBehind { location, reason } = &source {
+        let (location, reason) = (location.clone(), reason.clone());
+        leftovers::leave(owner, LeftBehind { kind: LeftoverKind::Source, location, reason });
+    }
     let result = result(owner, source, allocated.ok().flatten());
     owner.view.result = Some(result);
     owner.advance_anyway(Event::Finished, vec![]).await;

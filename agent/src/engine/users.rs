@@ -1,23 +1,25 @@
-//! Which other domain of this host uses a volume: asked before a move and before the source gets another name.
+//! Which domain of this host uses a volume: asked before a move, before the source gets another name, and before
+//! what was left behind is removed.
 
 use std::path::{Path, PathBuf};
 
 use rbdutils::qemu::RbdString;
 use volferry_xml::{Disk, DomainXml, Source};
 
+use crate::plan::qemu_view;
 use crate::plan::source::Named;
 use crate::ports::{ErrorClass, PortError, Ports};
-use crate::spec::DomainUuid;
+use crate::spec::{DomainUuid, VolumeLocation};
 
-/// A domain other than `own`, running or not, that has an image for which `is_it` holds as a disk, below a disk or
-/// as the target of a block job. Looks at the live and the stored XML.
+/// A domain other than `own` (any domain without it), running or not, that has an image for which `is_it` holds as a
+/// disk, below a disk or as the target of a block job. Looks at the live and the stored XML.
 pub async fn other_user(
     ports: &Ports,
-    own: &DomainUuid,
+    own: Option<&DomainUuid>,
     is_it: impl Fn(&Named) -> bool,
 ) -> Result<Option<String>, PortError> {
     for other in ports.domains.list().await? {
-        if other.uuid == *own {
+        if own == Some(&other.uuid) {
             continue;
         }
         let domain = match ports.domains.observe(&other.uuid.clone().into()).await {
@@ -38,14 +40,14 @@ pub async fn other_user(
 /// not run tells nothing of backing files. For removals; one hung file of another domain is then enough not to know.
 pub async fn other_user_by_headers(
     ports: &Ports,
-    own: &DomainUuid,
+    own: Option<&DomainUuid>,
     is_it: impl Fn(&Named) -> bool,
 ) -> Result<Option<String>, PortError> {
     if let Some(other) = other_user(ports, own, &is_it).await? {
         return Ok(Some(other));
     }
     for other in ports.domains.list().await? {
-        if other.uuid == *own {
+        if own == Some(&other.uuid) {
             continue;
         }
         let Ok(domain) = ports.domains.observe(&other.uuid.clone().into()).await else { continue };
@@ -125,4 +127,23 @@ fn uses(xml: &str, is_it: impl Fn(&Named) -> bool) -> bool {
             .filter_map(Named::of)
             .any(|image| is_it(&image))
     })
+}
+
+/// Whether the domain's QEMU, asked, may have one of these names open: an image that was renamed while it was open
+/// still has its old name there, whatever the XML says by now.
+pub async fn qemu_may_use(
+    ports: &Ports,
+    domain: &DomainUuid,
+    names: &[VolumeLocation],
+) -> Result<bool, PortError> {
+    let devices = match ports.domains.qemu_devices(domain).await {
+        Ok(devices) => devices,
+        // It does not run.
+        Err(error) if error.class == ErrorClass::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let loaded = devices.iter().filter(|device| device.file_name.is_some());
+    Ok(loaded
+        .into_iter()
+        .any(|device| names.iter().any(|name| qemu_view::uses(device, name) != Some(false))))
 }

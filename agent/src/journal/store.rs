@@ -1,4 +1,6 @@
-//! The SQL behind the journal. Only this file knows tables and columns.
+//! The SQL behind the journal. Only this file and those below it know tables and columns.
+
+pub(super) mod leftovers;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -24,6 +26,12 @@ CREATE TABLE records (
     number    INTEGER NOT NULL,
     body      TEXT NOT NULL,            -- JSON
     PRIMARY KEY (operation, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE leftovers (
+    id        TEXT PRIMARY KEY,
+    operation TEXT NOT NULL REFERENCES operations (id),
+    since     INTEGER NOT NULL,         -- microseconds since the epoch
+    body      TEXT NOT NULL             -- JSON
 ) STRICT, WITHOUT ROWID;
 ";
 
@@ -141,9 +149,11 @@ pub(super) fn append(
     path: &Path,
     id: &str,
     records: &[String],
+    leftovers: &[leftovers::Row],
     view: &ViewColumns,
 ) -> Result<(), JournalError> {
     change(connection, path, id, records, |transaction| {
+        leftovers::insert(transaction, leftovers)?;
         transaction
             .prepare_cached(
                 "UPDATE operations SET state = ?2, finished = ?3, view = ?4

@@ -99,6 +99,15 @@ name!(
 );
 
 name!(
+    /// The identity of a leftover record: its operation's id and what is left, `OPERATION-source`.
+    LeftoverId, "leftover id", 80, |value| {
+        let plain = value.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        (!plain || value.starts_with('-')).then_some(
+            "only ASCII letters, digits and '-' are allowed, and it must not begin with '-'")
+    }
+);
+
+name!(
     /// The uuid of a domain in its canonical lower-case form.
     DomainUuid, "domain uuid", 36, |value| {
         let canonical = uuid::Uuid::try_parse(value)
@@ -161,6 +170,12 @@ impl OperationId {
     /// A fresh id.
     pub fn random() -> Self {
         Self(uuid::Uuid::new_v4().to_string())
+    }
+
+    /// The id of the record of what this operation left: `ID-WORD`. At most [`LeftoverId`]'s length, for the word is
+    /// one of a few short ones.
+    pub fn leftover(&self, word: &'static str) -> LeftoverId {
+        LeftoverId(format!("{}-{word}", self.0))
     }
 
     /// The name only this operation uses for a volume that is not yet published.

@@ -15,15 +15,17 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use volferry_agent::api::socket::Socket;
 use volferry_agent::api::{Agent, server};
-use volferry_agent::engine::{CommandError, DiskListing, HostListing, PoolListing, ViewReceiver};
+use volferry_agent::engine::{
+    CommandError, DiskListing, HostListing, LeftoverError, PoolListing, Retried, ViewReceiver,
+};
 use volferry_agent::operation::{
-    Failure, FailureCause, MoveResult, OperationView, Phase, PhaseSpan, Progress, Side, SourceFate,
-    State,
+    Failure, FailureCause, Leftover, LeftoverKind, MoveResult, OperationView, Phase, PhaseSpan,
+    Progress, Side, SourceFate, State,
 };
 use volferry_agent::plan::{Plan, Refusal, RefusalCode};
 use volferry_agent::spec::{
-    Bytes, BytesPerSecond, DiskTarget, DomainReference, DomainUuid, Identity, MigrateSpec,
-    OperationId, PoolName, RbdPoolAddress, VolumeFormat, VolumeLocation,
+    Bytes, BytesPerSecond, DiskTarget, DomainReference, DomainUuid, Identity, LeftoverId,
+    MigrateSpec, OperationId, PoolName, RbdPoolAddress, VolumeFormat, VolumeLocation,
 };
 
 const STEP: Duration = Duration::from_millis(30);
@@ -32,6 +34,8 @@ const STEP: Duration = Duration::from_millis(30);
 #[derive(Default)]
 pub struct FakeAgent {
     operations: Mutex<Vec<watch::Sender<Arc<OperationView>>>>,
+    /// What is left: a source stays at a retry, anything else is removed.
+    pub leftovers: Mutex<Vec<Leftover>>,
     /// Opens for requests to the pool `slow`.
     pub gate: Notify,
     /// Tells that such a request has come.
@@ -84,6 +88,27 @@ impl Stopped {
     /// Serves it again on the same socket.
     pub async fn start(self) -> Served {
         Served::serve(self.agent, self.folder).await
+    }
+}
+
+/// A leftover of that kind of the operation `op-1`.
+pub fn leftover(kind: LeftoverKind) -> Leftover {
+    let operation = OperationId::new("op-1").expect("a plain id");
+    let location = VolumeLocation::File { path: "/mnt/nfs-1/root.qcow2.moved-op-1".into() };
+    Leftover {
+        id: operation.leftover(kind.as_str()),
+        operation,
+        domain: DomainUuid::new("70000000-0000-4000-8000-000000000007").expect("a uuid"),
+        kind,
+        own_name: location.clone(),
+        location,
+        opened_as: None,
+        identity: Some(Identity::File { device: 40, inode: 7 }),
+        snapshots: vec![],
+        since: SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000),
+        reason: "it is in use".to_owned(),
+        tries: 0,
+        last_try: None,
     }
 }
 
@@ -302,6 +327,27 @@ impl Agent for FakeAgent {
         self.operation(id).await?;
         self.change(id.as_str(), |view| view.bandwidth = limit);
         self.operation(id).await
+    }
+
+    async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError> {
+        Ok(self.leftovers.lock().expect("no panic").clone())
+    }
+
+    async fn retry_leftover(&self, id: &LeftoverId) -> Result<Retried, LeftoverError> {
+        let mut leftovers = self.leftovers.lock().expect("no panic");
+        let place = leftovers.iter().position(|leftover| leftover.id == *id);
+        let place = place.ok_or_else(|| LeftoverError::Unknown(id.clone()))?;
+        if leftovers[place].kind == LeftoverKind::Source {
+            leftovers[place].tries += 1;
+            return Ok(Retried::Stays(leftovers[place].clone()));
+        }
+        Ok(Retried::Removed(leftovers.remove(place)))
+    }
+
+    async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError> {
+        let mut leftovers = self.leftovers.lock().expect("no panic");
+        let place = leftovers.iter().position(|leftover| leftover.id == *id);
+        Ok(leftovers.remove(place.ok_or_else(|| LeftoverError::Unknown(id.clone()))?))
     }
 
     async fn disks(&self, _domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {

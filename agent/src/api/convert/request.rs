@@ -8,7 +8,7 @@ use crate::api::{pb, status};
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
     BytesPerSecond, CheckpointName, DiskReference, DomainReference, InvalidName, InvalidQuantity,
-    MigrateSpec, OperationId, PoolName, VolumeName,
+    LeftoverId, MigrateSpec, OperationId, PoolName, VolumeName,
 };
 
 /// A request that is no valid spec.
@@ -107,6 +107,11 @@ pub fn bandwidth(rate: u64) -> Result<Option<BytesPerSecond>, InvalidRequest> {
 /// The id of an existing operation.
 pub fn operation_id(text: String) -> Result<OperationId, InvalidRequest> {
     Ok(OperationId::new(text)?)
+}
+
+/// The id of a leftover record.
+pub fn leftover_id(text: String) -> Result<LeftoverId, InvalidRequest> {
+    Ok(LeftoverId::new(text)?)
 }
 
 /// The name of a domain.

@@ -4,9 +4,10 @@
 
 use super::{UndoError, volumes};
 use crate::engine::backoff::Backoff;
+use crate::engine::leftovers::LeftBehind;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
-use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::operation::{Event, Failure, FailureCause, LeftoverKind, Side, State};
 use crate::plan::complete::not_mounted;
 use crate::plan::{StepKind, access};
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
@@ -112,20 +113,28 @@ async fn remove_any(owner: &Owner, volume: &VolumeLocation) -> Result<(), PortEr
 /// Removes the destination under the private name, and under the final one if it is the volume that was recorded.
 pub async fn undo(owner: &mut Owner, private: &VolumeLocation) -> Result<(), UndoError> {
     let public = owner.plan.destination.clone();
-    if let Some(identity) = owner.memory.created.clone() {
-        remove_patiently(owner, &public, Some(&identity)).await.map_err(UndoError::LeftBehind)?;
+    let mut left = Vec::new();
+    if let Some(identity) = owner.memory.created.clone()
+        && let Err(error) = remove_patiently(owner, &public, Some(&identity)).await
+    {
+        let (kind, reason) = (LeftoverKind::Destination, error.to_string());
+        left.push(LeftBehind { kind, location: public, reason });
     }
-    remove_patiently(owner, private, None).await.map_err(UndoError::LeftBehind)
+    if let Err(error) = remove_patiently(owner, private, None).await {
+        let (kind, reason) = (LeftoverKind::Private, error.to_string());
+        left.push(LeftBehind { kind, location: private.clone(), reason });
+    }
+    if left.is_empty() { Ok(()) } else { Err(UndoError::LeftBehind(left)) }
 }
 
 /// Removes `volume` if it has `identity` (or whatever has a private name), waiting for users to go.
 ///
-/// Errors: what stays behind and why.
-pub async fn remove_patiently(
+/// Errors: why it stays behind.
+async fn remove_patiently(
     owner: &mut Owner,
     volume: &VolumeLocation,
     identity: Option<&Identity>,
-) -> Result<(), String> {
+) -> Result<(), PortError> {
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {
@@ -146,7 +155,7 @@ pub async fn remove_patiently(
         };
         owner.say(Some(format!("waiting to remove {volume}: {}", error.message)));
         if !backoff.wait().await {
-            return Err(format!("{volume} stays behind: {error}"));
+            return Err(error);
         }
     }
 }

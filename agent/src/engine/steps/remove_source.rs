@@ -26,6 +26,9 @@ pub async fn run(owner: &mut Owner, volume: &VolumeLocation) {
     if let SourceFate::LeftBehind { location, reason } = &fate {
         owner.warn(format!("the source stays as {location}: {reason}"));
     }
+    if fate == SourceFate::AlreadyGone {
+        owner.warn(format!("the source {volume} was gone already"));
+    }
     source_is(owner, STEP, fate).await;
 }
 

@@ -13,7 +13,7 @@ use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
 use crate::plan::StepKind;
 use crate::plan::source::Named;
-use crate::ports::PortError;
+use crate::ports::{ErrorClass, PortError};
 use crate::spec::VolumeLocation;
 
 const STEP: StepKind = StepKind::RetireSource;
@@ -52,6 +52,9 @@ pub async fn run(
     {
         owner.warn(format!("the source stays as {location}: {reason}"));
     }
+    if fate == SourceFate::AlreadyGone {
+        owner.warn(format!("the source {from} was gone already"));
+    }
     source_is(owner, STEP, fate).await;
 }
 
@@ -74,7 +77,9 @@ async fn retire(
             Err(error) => error,
         };
         owner.say(Some(format!("renaming the source: {}", error.message)));
-        if !may_pass(&error) || !backoff.wait().await {
+        // Gone, or renamed meanwhile: the next look tells.
+        let look_again = may_pass(&error) || error.class == ErrorClass::NotFound;
+        if !look_again || !backoff.wait().await {
             let reason = format!("it could not be renamed: {error}");
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
@@ -99,7 +104,7 @@ async fn rename(
     if found.as_ref() == Some(&meant) {
         // By name alone: what may be another cluster's image is left alone too.
         let is_it = |image: &Named| is_volume(image, from);
-        if let Some(other) = other_user_by_headers(&ports, &owner.plan.domain, is_it).await? {
+        if let Some(other) = other_user_by_headers(&ports, Some(&owner.plan.domain), is_it).await? {
             return Ok(Tried::InUse(format!("domain {other} uses it too")));
         }
         volumes::rename(&ports, from, to).await?;

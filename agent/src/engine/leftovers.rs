@@ -1,0 +1,250 @@
+//! What operations could not remove: recorded with their end, listed, tried again, forgotten.
+//!
+//! A retry removes only what still carries the identity, and only while no domain of the host uses it; under a name
+//! somebody else could have, the volume first gets its own.
+
+use std::fmt;
+
+use super::Engine;
+use super::context::Context;
+use super::owner::Owner;
+use super::steps::start_copy::is_volume;
+use super::steps::volumes;
+use super::users;
+use crate::journal::JournalError;
+use crate::operation::{Leftover, LeftoverKind};
+use crate::plan::Step;
+use crate::plan::complete::not_mounted;
+use crate::ports::{ErrorClass, PortError};
+use crate::spec::{Identity, LeftoverId, PoolKind, VolumeLocation};
+
+/// A volume an operation could not remove.
+#[derive(Debug)]
+pub struct LeftBehind {
+    /// What it is.
+    pub kind: LeftoverKind,
+    /// Where it is.
+    pub location: VolumeLocation,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} stays behind: {}", self.location, self.reason)
+    }
+}
+
+/// Why a leftover record could not be worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftoverError {
+    /// No such record.
+    #[error("there is no leftover {0}")]
+    Unknown(LeftoverId),
+    /// The journal could not be read or written.
+    #[error("the leftovers could not be read or written")]
+    Journal(#[from] JournalError),
+}
+
+/// How a retry ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Retried {
+    /// The volume was removed, and its record with it.
+    Removed(Leftover),
+    /// The volume was gone already; the record is dropped.
+    AlreadyGone(Leftover),
+    /// The volume stays; the record says why.
+    Stays(Leftover),
+}
+
+/// Records a volume that stays, to be written down with the operation's end.
+pub fn leave(owner: &mut Owner, left: LeftBehind) {
+    let plan = &owner.plan;
+    let LeftBehind { kind, location, reason } = left;
+    let (own_name, identity) = match kind {
+        LeftoverKind::Source => (retired(owner), Some(plan.source_identity.clone())),
+        LeftoverKind::Destination => (Some(private(owner)), owner.memory.created.clone()),
+        // Whatever has this name is the operation's.
+        LeftoverKind::Private => (None, None),
+    };
+    let mut snapshots = Vec::new();
+    if kind == LeftoverKind::Source {
+        for step in &plan.steps {
+            if let Step::DeleteSourceSnapshots { snapshots: planned, .. } = step {
+                snapshots.clone_from(planned);
+            }
+        }
+    }
+    let opened_as = match (kind, &plan.source) {
+        (LeftoverKind::Source, source @ VolumeLocation::File { .. }) => Some(source.clone()),
+        _ => None,
+    };
+    let leftover = Leftover {
+        id: owner.id().leftover(kind.as_str()),
+        operation: owner.id().clone(),
+        domain: plan.domain.clone(),
+        kind,
+        own_name: own_name.unwrap_or_else(|| location.clone()),
+        location,
+        opened_as,
+        identity,
+        snapshots,
+        since: owner.context.ports.clock.now(),
+        reason,
+        tries: 0,
+        last_try: None,
+    };
+    owner.leftovers.retain(|other| other.id != leftover.id);
+    owner.leftovers.push(leftover);
+}
+
+fn retired(owner: &Owner) -> Option<VolumeLocation> {
+    owner.plan.steps.iter().find_map(|step| match step {
+        Step::RetireSource { to, .. } => Some(to.clone()),
+        _ => None,
+    })
+}
+
+fn private(owner: &Owner) -> VolumeLocation {
+    owner.plan.destination.renamed(&owner.id().private_volume_name())
+}
+
+impl Engine {
+    /// Every leftover record, oldest first.
+    ///
+    /// Errors: the journal cannot be read.
+    pub async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError> {
+        Ok(self.context.journal.leftovers().await?)
+    }
+
+    /// Tries once more to remove what is left.
+    ///
+    /// Errors: no such record, or the journal; a volume that stays is no error.
+    pub async fn retry_leftover(&self, id: &LeftoverId) -> Result<Retried, LeftoverError> {
+        let context = &*self.context;
+        let _alone = context.removals.lock().await;
+        let journal = &context.journal;
+        let unknown = || LeftoverError::Unknown(id.clone());
+        let mut leftover = journal.leftover(id).await?.ok_or_else(unknown)?;
+        leftover.tries = leftover.tries.saturating_add(1);
+        leftover.last_try = Some(context.ports.clock.now());
+        if !journal.update_leftover(&leftover).await? {
+            return Err(unknown());
+        }
+        let tried = remove(context, &mut leftover).await;
+        let retried = match tried {
+            Ok(gone) => {
+                // Dropped or forgotten: either way nothing is left to be remembered.
+                journal.drop_leftover(id).await?;
+                if gone { Retried::AlreadyGone(leftover) } else { Retried::Removed(leftover) }
+            }
+            Err(reason) => {
+                leftover.reason = reason;
+                journal.update_leftover(&leftover).await?;
+                Retried::Stays(leftover)
+            }
+        };
+        tracing::info!(leftover = %id, ?retried, "leftover tried again");
+        Ok(retried)
+    }
+
+    /// Drops a record and touches nothing.
+    ///
+    /// Errors: no such record, or the journal.
+    pub async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError> {
+        let journal = &self.context.journal;
+        let found = journal.leftover(id).await?;
+        match (found, journal.drop_leftover(id).await?) {
+            (Some(leftover), true) => Ok(leftover),
+            _ => Err(LeftoverError::Unknown(id.clone())),
+        }
+    }
+}
+
+/// Removes the volume; true when it was gone already.
+///
+/// Errors: why it stays.
+async fn remove(context: &Context, leftover: &mut Leftover) -> Result<bool, String> {
+    let Some((at, identity)) = find(context, leftover).await? else { return Ok(true) };
+    check_unused(context, leftover, &at).await?;
+    let ports = &context.ports;
+    if at != leftover.own_name {
+        volumes::rename(ports, &at, &leftover.own_name).await.map_err(|error| error.to_string())?;
+    }
+    leftover.location = leftover.own_name.clone();
+    let own_name = &leftover.own_name;
+    for snapshot in &leftover.snapshots {
+        let deleted = volumes::remove_snapshot(ports, own_name, &identity, snapshot).await;
+        none_left(deleted)?;
+    }
+    none_left(volumes::remove(ports, own_name, &identity).await)?;
+    Ok(false)
+}
+
+/// What is not there is removed.
+fn none_left(removed: Result<(), PortError>) -> Result<(), String> {
+    match removed {
+        Err(error) if error.class != ErrorClass::NotFound => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+/// The name the volume has, and its identity there; none when it is gone.
+///
+/// Errors: it cannot be told, or something else has the name.
+async fn find(
+    context: &Context,
+    leftover: &Leftover,
+) -> Result<Option<(VolumeLocation, Identity)>, String> {
+    let mut other = None;
+    for name in leftover.names() {
+        let found = volumes::identity(&context.ports, &name).await;
+        match found.map_err(|error| error.to_string())? {
+            Some(found) if leftover.is(&name, &found) => return Ok(Some((name, found))),
+            Some(found) => other = Some(format!("{name} is another volume by now ({found})")),
+            None => {}
+        }
+    }
+    match other {
+        Some(other) => Err(format!("{other}: look at it, and forget the record if all is well")),
+        None => check_mounted(context, &leftover.own_name).await.map(|()| None),
+    }
+}
+
+/// A name that is free in a folder where nothing is mounted proves nothing.
+async fn check_mounted(context: &Context, volume: &VolumeLocation) -> Result<(), String> {
+    let VolumeLocation::File { path } = volume else { return Ok(()) };
+    for pool in &context.host.pools {
+        let PoolKind::File(folder) = &pool.kind else { continue };
+        if !folder.must_be_mounted || !path.starts_with(&folder.path) {
+            continue;
+        }
+        let seen = context.ports.files.folder(&folder.path).await;
+        if !seen.map_err(|error| error.to_string())?.mounted {
+            return Err(not_mounted(volume));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: who uses it, or that this cannot be told.
+async fn check_unused(
+    context: &Context,
+    leftover: &Leftover,
+    at: &VolumeLocation,
+) -> Result<(), String> {
+    let cannot_tell = |error: PortError| format!("whether it is in use cannot be told: {error}");
+    let user = users::other_user_by_headers(&context.ports, None, |image| is_volume(image, at))
+        .await
+        .map_err(cannot_tell)?;
+    if let Some(domain) = user {
+        return Err(format!("domain {domain} uses it"));
+    }
+    let mut names = leftover.names();
+    names.extend(leftover.opened_as.clone());
+    let used = users::qemu_may_use(&context.ports, &leftover.domain, &names).await;
+    if used.map_err(cannot_tell)? {
+        return Err(format!("the QEMU of domain {} may still use it", leftover.domain));
+    }
+    Ok(())
+}
