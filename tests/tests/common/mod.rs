@@ -1,6 +1,8 @@
 //! What the lab tests share: a guest of one's own, a move that must succeed, and the proof afterwards.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod stand;
+
 use serde_json::Value;
 use volferry_tests::agent::{Agent, Answer};
 use volferry_tests::guest::Disk;
