@@ -385,3 +385,16 @@ async fn leftovers_are_listed_tried_again_and_forgotten() {
     assert_eq!(exit, 3, "{err}");
     assert!(err.contains("invalid-name"), "{err}");
 }
+
+#[test]
+fn an_operation_id_that_breaks_its_rule_is_a_usage_error_and_nothing_is_sent() {
+    for id in ["", "../x", "-x y"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_volferry"))
+            .args(["--socket", "/nonexistent/socket", "migrate", "web", "vda", "--to", "nfs"])
+            .arg(format!("--operation-id={id}"))
+            .output()
+            .expect("the command runs");
+        assert_eq!(output.status.code(), Some(2), "{id:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+    }
+}

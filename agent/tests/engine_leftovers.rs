@@ -209,12 +209,16 @@ async fn a_volume_a_domain_uses_stays_until_it_does_not() {
     let stage = Stage::new(Home::Rbd, true).await;
     let other = stage.scene.guest("other", Home::File, true);
     let web = stage.guest.uuid.clone();
+    let mut request = stage.guest.request("nfs-1");
+    request.manual_pivot = true;
+    stage.begin(&request).await;
+    stage.agent.until(&request.operation, |view| view.waits_for_pivot).await;
+    // Not before the plan was made: it would have been refused.
     stage.world.with(|state| {
         let text = state.domains[&web].inactive_xml.clone();
         state.domains.get_mut(&other.uuid).expect("the other guest").inactive_xml = text;
     });
-    let request = stage.guest.request("nfs-1");
-    stage.begin(&request).await;
+    stage.agent.engine.complete(&request.operation).await.expect("it waits for the word");
     stage.agent.end(&request.operation).await;
     let left = only(&stage).await;
     assert_eq!(left.location, stage.guest.volume);

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::span;
 use crate::api::status::Exit;
 use crate::config::DEFAULT_SOCKET;
-use crate::spec::BytesPerSecond;
+use crate::spec::{BytesPerSecond, OperationId};
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
@@ -171,7 +171,7 @@ pub struct MigrateArguments {
 
     /// Id of the operation, for retries that find the same one; made up without it
     #[arg(long, value_name = "ID")]
-    pub operation_id: Option<String>,
+    pub operation_id: Option<OperationId>,
 }
 
 /// `volferry plan`.

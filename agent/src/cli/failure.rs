@@ -140,7 +140,9 @@ const fn refusal_hint(code: RefusalCode) -> Option<&'static str> {
         RefusalCode::DomainNotFound => Some("`virsh list --all` shows the domains of this host"),
         RefusalCode::DiskNotFound => Some("`volferry disks DOMAIN` shows its disks"),
         RefusalCode::PoolUnknown => Some("`volferry pools` shows the pools"),
-        RefusalCode::Busy => Some("`volferry ops list --running` shows what is going on"),
+        RefusalCode::Busy => Some(
+            "`volferry ops list --running` shows what goes on, `volferry host` whether libvirt answers",
+        ),
         RefusalCode::DestinationExists => Some("another name: --destination-volume NAME"),
         _ => None,
     }

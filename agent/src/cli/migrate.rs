@@ -24,7 +24,7 @@ pub async fn run(
     let mut interrupts = Interrupts::new()?;
     let mut client = Client::connect(socket).await?;
     // An id of our own, so that the operation can be found again whatever happens to the connection.
-    let id = arguments.operation_id.unwrap_or_else(|| OperationId::random().to_string());
+    let id = arguments.operation_id.unwrap_or_else(OperationId::random).to_string();
     let request =
         request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options);
     let accepted = accept(&mut client, request, &mut interrupts).await?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::failure::Failure;
+use super::failure::{Failure, RetryClass};
 use super::progress::Progress;
 use super::result::MoveResult;
 use super::state::State;
@@ -66,6 +66,26 @@ impl OperationView {
             state if state.is_moved() => Some(&self.destination),
             _ => Some(&self.source),
         }
+    }
+
+    /// What a client may do with the same request now that it has failed.
+    pub fn retry(&self) -> Option<RetryClass> {
+        let failure = self.failure.as_ref()?;
+        Some(match self.state {
+            State::NeedsOperator => RetryClass::Operator,
+            _ => failure.cause.retry(),
+        })
+    }
+
+    /// What the operator does next, one sentence.
+    pub fn hint(&self) -> Option<&'static str> {
+        let failure = self.failure.as_ref()?;
+        Some(match self.state {
+            State::NeedsOperator => {
+                "both volumes are kept: find out which one the guest wrote to last before starting or removing anything"
+            }
+            _ => failure.cause.hint(),
+        })
     }
 
     /// When it was accepted.

@@ -29,7 +29,7 @@ impl From<&OperationView> for pb::Operation {
             bandwidth_bytes_per_second: view.bandwidth.map_or(0, u64::from),
             waits_for_pivot: view.waits_for_pivot,
             warnings: view.warnings.clone(),
-            failure: view.failure.as_ref().map(pb::Failure::from),
+            failure: view.failure.as_ref().map(|failure| self::failure(view, failure)),
             result: view.result.as_ref().map(pb::MoveResult::from),
             volume_is_at: view.volume_is_at().map(ToString::to_string).unwrap_or_default(),
             place: place.into(),
@@ -75,15 +75,15 @@ impl From<&Progress> for pb::Progress {
     }
 }
 
-impl From<&Failure> for pb::Failure {
-    fn from(failure: &Failure) -> Self {
-        Self {
-            cause: failure.cause.as_str().to_owned(),
-            side: pb::Side::from(failure.side).into(),
-            retry: pb::RetryClass::from(failure.cause.retry()).into(),
-            text: failure.text.clone(),
-            hint: failure.cause.hint().to_owned(),
-        }
+/// The failure, with what follows from it in the state the operation ended in.
+fn failure(view: &OperationView, failure: &Failure) -> pb::Failure {
+    let retry = view.retry().unwrap_or_else(|| failure.cause.retry());
+    pb::Failure {
+        cause: failure.cause.as_str().to_owned(),
+        side: pb::Side::from(failure.side).into(),
+        retry: pb::RetryClass::from(retry).into(),
+        text: failure.text.clone(),
+        hint: view.hint().unwrap_or_else(|| failure.cause.hint()).to_owned(),
     }
 }
 
