@@ -15,7 +15,6 @@ mod ops;
 mod output;
 mod plan;
 mod render;
-mod span;
 
 use std::process::ExitCode;
 

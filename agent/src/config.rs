@@ -11,6 +11,7 @@ mod rules;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use pool::PoolError;
 use raw::RawConfig;
@@ -38,6 +39,8 @@ pub struct Config {
     pub libvirt_uri: String,
     /// How much is done at a time, and what stays free.
     pub limits: Limits,
+    /// How long a source can be restored after its move; zero: it is removed at once.
+    pub source_retention: Duration,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -115,6 +118,8 @@ impl Config {
             .map_err(value("libvirt_uri"))?,
             limits: limits::resolve(raw.limits)
                 .map_err(|(key, rule)| ConfigRule::Value { key, rule })?,
+            source_retention: rules::retention(raw.source_retention.as_deref())
+                .map_err(value("source_retention"))?,
             pools: pools(raw.pools)?,
         })
     }

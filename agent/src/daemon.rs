@@ -128,6 +128,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         host_name: config.host_name.clone(),
         pools: config.pools.clone(),
         limits: config.limits,
+        source_retention: config.source_retention,
     };
     Ok(Engine::start(ports, journal, host, Tuning::default()).await?)
 }

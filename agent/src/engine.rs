@@ -116,6 +116,8 @@ impl Engine {
             engine.own(|context, links| recovery::rebuild(context, stored, links));
         }
         engine.context.turns.open();
+        let (purge, stop) = (engine.clone().purge(), engine.stop.clone());
+        engine.tasks.spawn(async move { stop.run_until_cancelled(purge).await });
         Ok(engine)
     }
 

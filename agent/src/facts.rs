@@ -1,6 +1,8 @@
 //! What was observed: one look at the world, as plain values. Gathering them is `engine::observe`'s work; nothing
 //! here reads anything.
 
+use std::time::Duration;
+
 use rbdutils::monitors::MonitorList;
 
 use crate::ports::{
@@ -18,6 +20,8 @@ pub struct HostFacts {
     pub pools: Vec<Pool>,
     /// How much is done at a time, and what stays free.
     pub limits: Limits,
+    /// How long a source can be restored after its move; zero: it is removed at once.
+    pub source_retention: Duration,
 }
 
 /// What was seen of the world for one route.

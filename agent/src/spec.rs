@@ -9,6 +9,7 @@ pub mod migrate;
 pub mod names;
 pub mod pool;
 pub mod quantity;
+pub mod span;
 pub mod volume;
 
 pub use flags::{CopyFlag, CopyFlags};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::scene::Home;
 use volferry_agent::operation::{SourceFate, State};
-use volferry_agent::spec::MigrateSpec;
+use volferry_agent::spec::{MigrateSpec, VolumeLocation};
 
 const PAIRS: [(Home, &str); 3] =
     [(Home::Rbd, "ceph-ssd"), (Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")];
@@ -18,6 +18,7 @@ enum Way {
     CancelledWhileCopying,
     DestinationFull,
     SnapshotsDeleted,
+    SourceInTrash,
 }
 
 /// What happens between the kill and the next start.
@@ -53,7 +54,11 @@ async fn killed_at(
     between: Between,
     point: usize,
 ) -> Option<State> {
-    let mut stage = Stage::new(home, persistent).await;
+    let retention = match way {
+        Way::SourceInTrash => Duration::from_secs(86_400),
+        _ => Duration::ZERO,
+    };
+    let mut stage = Stage::with_retention(home, persistent, retention).await;
     let mut request = stage.guest.request(pool);
     if way == Way::SnapshotsDeleted {
         request.delete_source_snapshots = true;
@@ -107,16 +112,25 @@ async fn killed_at(
     let left = stage.agent.engine.leftovers().await.expect("a readable journal");
     let stays = matches!(
         view.result.as_ref().map(|result| &result.source),
-        Some(SourceFate::LeftBehind { .. })
+        Some(
+            SourceFate::LeftBehind { .. }
+                | SourceFate::Trashed { location: VolumeLocation::File { .. }, .. }
+        )
     );
     assert_eq!(left.len(), usize::from(stays), "killed at {point} {name}: {left:#?}\n{view:#?}");
     if (way, view.state) == (Way::SnapshotsDeleted, State::Succeeded) {
         let fate = view.result.as_ref().map(|result| result.source.as_str());
         assert_eq!(fate, Some("removed"), "killed at {point} {name}: {view:#?}");
     }
+    if (way, view.state) == (Way::SourceInTrash, State::Succeeded) {
+        let fate = view.result.as_ref().map(|result| result.source.as_str());
+        assert_eq!(fate, Some("trashed"), "killed at {point} {name}: {view:#?}");
+    }
     let right = match (between, way) {
         (Between::QemuKilled | Between::GuestStartedAgain, _) => view.state.is_final(),
-        (_, Way::Through | Way::SnapshotsDeleted) => view.state == State::Succeeded,
+        (_, Way::Through | Way::SnapshotsDeleted | Way::SourceInTrash) => {
+            view.state == State::Succeeded
+        }
         (_, Way::CancelledWhileCopying) => {
             matches!(view.state, State::Succeeded | State::Cancelled)
         }
@@ -173,6 +187,15 @@ async fn killed_anywhere_a_source_with_snapshots_is_moved_and_removed() {
     all(Way::SnapshotsDeleted, Between::Nothing, pairs).await;
     for (home, pool) in pairs {
         matrix(*home, pool, true, Way::SnapshotsDeleted, Between::TenMinutes).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_a_source_is_kept_in_the_trash() {
+    for (home, pool) in PAIRS {
+        for between in [Between::Nothing, Between::TenMinutes] {
+            matrix(home, pool, true, Way::SourceInTrash, between).await;
+        }
     }
 }
 

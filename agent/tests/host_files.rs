@@ -227,3 +227,25 @@ fn nix_uid() -> u32 {
 fn nix_gid() -> u32 {
     std::fs::metadata("/proc/self").map(|own| own.gid()).unwrap_or_default()
 }
+
+#[tokio::test]
+async fn the_trash_folder_is_made_once_for_the_agent_alone_and_is_no_link() {
+    let folder = folder();
+    let trash = folder.path(".volferry-trash");
+    for name in ["a", "b"] {
+        std::fs::write(folder.path(name), name).expect("written");
+        folder.files.trash(&folder.path(name), &trash.join(name)).await.expect("moved");
+        assert_eq!(std::fs::read_to_string(trash.join(name)).expect("there"), name);
+    }
+    assert_eq!(folder.names(), [".volferry-trash"]);
+    let mode = std::fs::metadata(&trash).expect("there").mode() & 0o7777;
+    assert_eq!(mode, 0o700);
+    std::fs::write(folder.path("a"), "another").expect("written");
+    let taken = folder.files.trash(&folder.path("a"), &trash.join("a")).await;
+    assert_eq!(class(taken), Some(ErrorClass::Exists));
+    let link = folder.path("link");
+    std::os::unix::fs::symlink(&trash, &link).expect("a link");
+    let linked = folder.files.trash(&folder.path("a"), &link.join("c")).await;
+    assert!(linked.is_err(), "a link could lead anywhere");
+    assert_eq!(std::fs::read_to_string(folder.path("a")).expect("there"), "another");
+}

@@ -92,8 +92,12 @@ fn judge_xml(xml: &str, want: &Value) -> Vec<String> {
 fn plan(folder: &Path, want: &Value) -> Value {
     let read = |name| fs::read_to_string(folder.join(name)).expect("a file of the case");
     let config = Config::parse(&read("pools.toml")).expect("a valid configuration");
-    let host =
-        HostFacts { host_name: config.host_name, pools: config.pools, limits: config.limits };
+    let host = HostFacts {
+        host_name: config.host_name,
+        pools: config.pools,
+        limits: config.limits,
+        source_retention: config.source_retention,
+    };
     let disk = DiskReference::new(text(want, "disk")).expect("a disk");
     let to = PoolName::new(text(want, "to")).expect("a pool");
     let request = Request { disk: &disk, to: &to, destination_volume: None, write_blocking: false };

@@ -9,10 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::failure::Failure;
-use super::span;
 use crate::api::status::Exit;
 use crate::config::DEFAULT_SOCKET;
-use crate::spec::{BytesPerSecond, OperationId};
+use crate::spec::{BytesPerSecond, OperationId, span};
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 

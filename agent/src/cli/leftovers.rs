@@ -97,6 +97,7 @@ fn leftover_json(leftover: &pb::Leftover) -> Value {
         "since": leftover.since.map(|since| since.to_string()),
         "reason": leftover.reason,
         "tries": leftover.tries,
+        "due": leftover.due.map(|due| due.to_string()),
         "last_try": leftover.last_try.map(|last| last.to_string()),
     })
 }

@@ -73,8 +73,12 @@ fn plan_offline(
     xml: &str,
     arguments: &OfflinePlan,
 ) -> Result<(Value, Result<(), Refusal>), InvalidName> {
-    let host =
-        HostFacts { host_name: config.host_name, pools: config.pools, limits: config.limits };
+    let host = HostFacts {
+        host_name: config.host_name,
+        pools: config.pools,
+        limits: config.limits,
+        source_retention: config.source_retention,
+    };
     let disk = DiskReference::new(arguments.disk.as_str())?;
     let to = PoolName::new(arguments.to.as_str())?;
     let volume = arguments.destination_volume.as_deref().map(VolumeName::new).transpose()?;

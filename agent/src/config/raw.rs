@@ -12,6 +12,7 @@ pub struct RawConfig {
     pub libvirt_uri: Option<String>,
     #[serde(default)]
     pub limits: RawLimits,
+    pub source_retention: Option<String>,
     #[serde(default, rename = "pool")]
     pub pools: Vec<RawPool>,
 }

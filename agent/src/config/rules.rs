@@ -2,8 +2,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use std::time::Duration;
+
 use super::DEFAULT_SOCKET;
+use crate::spec::span;
 use crate::spec::{Bytes, InvalidQuantity};
+
+const LONGEST_RETENTION: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// A value that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +37,9 @@ pub enum InvalidValue {
     /// No size.
     #[error(transparent)]
     Quantity(InvalidQuantity),
+    /// No span of time.
+    #[error("{0:?} is not a time of at most ten years, such as 12h or 7d, or 0")]
+    NotASpan(String),
     /// No uuid.
     #[error("{0:?} is not a uuid")]
     NotAUuid(String),
@@ -69,6 +77,17 @@ pub fn listen(text: Option<&str>) -> Result<PathBuf, InvalidValue> {
             Some(path) => absolute(path),
             None => Err(InvalidValue::NeedsTls(text.to_owned())),
         },
+    }
+}
+
+/// A span of time, or none at all.
+pub fn retention(text: Option<&str>) -> Result<Duration, InvalidValue> {
+    match text {
+        None | Some("0") => Ok(Duration::ZERO),
+        Some(text) => span::parse(text)
+            .ok()
+            .filter(|span| *span <= LONGEST_RETENTION)
+            .ok_or_else(|| InvalidValue::NotASpan(text.to_owned())),
     }
 }
 

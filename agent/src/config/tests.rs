@@ -19,6 +19,7 @@ fn defaults_are_those_of_the_manual() {
     assert_eq!(config.state_dir, Path::new("/var/lib/volferry"));
     assert_eq!(config.libvirt_uri, "qemu:///system");
     assert!(config.pools.is_empty());
+    assert_eq!(config.source_retention, Duration::ZERO);
     assert_eq!((config.limits.operations_per_host, config.limits.operations_per_pool), (8, 4));
     let reserve = Reserve { percent: 5, at_least: Bytes::mib(1024) };
     assert_eq!(config.limits.reserve, reserve);
@@ -33,6 +34,20 @@ fn limits_are_read_and_a_pool_may_have_its_own() {
     let reserve = Reserve { percent: 0, at_least: Bytes::mib(64) };
     let limits = Limits { operations_per_host: 2, operations_per_pool: 1, reserve };
     assert_eq!((config.limits, config.pools[0].operations), (limits, Some(3)));
+}
+
+#[test]
+fn a_retention_is_a_span_of_time() {
+    let retention = |text: &str| {
+        let config = Config::parse(&format!("host_name = \"a\"\nsource_retention = \"{text}\""));
+        config.map(|config| config.source_retention).map_err(|error| error.rule.to_string())
+    };
+    assert_eq!(retention("7d"), Ok(Duration::from_secs(7 * 86_400)));
+    assert_eq!(retention("0"), Ok(Duration::ZERO));
+    for bad in ["", "7", "-1d", "1w", "99999999d"] {
+        let refused = retention(bad).expect_err("no span of time");
+        assert!(refused.starts_with("source_retention: "), "{refused}");
+    }
 }
 
 #[test]

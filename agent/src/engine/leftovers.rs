@@ -4,13 +4,13 @@
 //! somebody else could have, the volume first gets its own.
 
 use std::fmt;
+use std::time::SystemTime;
 
-use super::Engine;
 use super::context::Context;
 use super::owner::Owner;
 use super::steps::start_copy::is_volume;
 use super::steps::volumes;
-use super::users;
+use super::{Engine, chain, users};
 use crate::journal::JournalError;
 use crate::operation::{Leftover, LeftoverKind};
 use crate::plan::Step;
@@ -66,6 +66,7 @@ pub fn leave(owner: &mut Owner, left: LeftBehind) {
         LeftoverKind::Destination => (Some(private(owner)), owner.memory.created.clone()),
         // Whatever has this name is the operation's.
         LeftoverKind::Private => (None, None),
+        LeftoverKind::Trash => (None, Some(plan.source_identity.clone())),
     };
     let mut snapshots = Vec::new();
     if kind == LeftoverKind::Source {
@@ -89,6 +90,7 @@ pub fn leave(owner: &mut Owner, left: LeftBehind) {
         opened_as,
         identity,
         snapshots,
+        due: None,
         since: owner.context.ports.clock.now(),
         reason,
         tries: 0,
@@ -96,6 +98,15 @@ pub fn leave(owner: &mut Owner, left: LeftBehind) {
     };
     owner.leftovers.retain(|other| other.id != leftover.id);
     owner.leftovers.push(leftover);
+}
+
+/// Records a source in the trash folder of its pool, which is removed when `due` has come.
+pub fn leave_in_trash(owner: &mut Owner, location: VolumeLocation, due: SystemTime) {
+    let reason = "it can be restored until it is due".to_owned();
+    leave(owner, LeftBehind { kind: LeftoverKind::Trash, location, reason });
+    if let Some(leftover) = owner.leftovers.last_mut() {
+        leftover.due = Some(due);
+    }
 }
 
 fn retired(owner: &Owner) -> Option<VolumeLocation> {
@@ -126,6 +137,9 @@ impl Engine {
         let journal = &context.journal;
         let unknown = || LeftoverError::Unknown(id.clone());
         let mut leftover = journal.leftover(id).await?.ok_or_else(unknown)?;
+        if leftover.due.is_some_and(|due| context.ports.clock.now() < due) {
+            return Ok(Retried::Stays(leftover));
+        }
         leftover.tries = leftover.tries.saturating_add(1);
         leftover.last_try = Some(context.ports.clock.now());
         if !journal.update_leftover(&leftover).await? {
@@ -146,6 +160,23 @@ impl Engine {
         };
         tracing::info!(leftover = %id, ?retried, "leftover tried again");
         Ok(retried)
+    }
+
+    /// Removes what is in the trash and due, now and from time to time, until it is dropped.
+    pub(super) async fn purge(self) {
+        loop {
+            match self.context.journal.leftovers().await {
+                Ok(leftovers) => {
+                    for leftover in leftovers.iter().filter(|leftover| leftover.due.is_some()) {
+                        if let Err(error) = self.retry_leftover(&leftover.id).await {
+                            tracing::warn!(leftover = %leftover.id, error = %chain(&error), "purge");
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(error = %chain(&error), "purge"),
+            }
+            tokio::time::sleep(self.context.tuning.purge_period).await;
+        }
     }
 
     /// Drops a record and touches nothing.

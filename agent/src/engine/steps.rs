@@ -10,6 +10,7 @@ mod publish_destination;
 mod remove_source;
 mod retire_source;
 pub(in crate::engine) mod start_copy;
+mod trash_source;
 pub mod verify_move;
 pub mod volumes;
 pub mod words;
@@ -61,6 +62,10 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
             delete_snapshots::run(owner, volume, snapshots).await;
             Ok(())
         }
+        Step::TrashSource { volume, to, keep } => {
+            trash_source::run(owner, volume, to, *keep).await;
+            Ok(())
+        }
         Step::RemoveSource { volume } => {
             remove_source::run(owner, volume).await;
             Ok(())
@@ -82,6 +87,7 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         | Step::VerifyMove
         | Step::RetireSource { .. }
         | Step::DeleteSourceSnapshots { .. }
+        | Step::TrashSource { .. }
         | Step::RemoveSource { .. } => Ok(()),
     }
 }
@@ -110,9 +116,15 @@ pub async fn finish(owner: &mut Owner) {
         Some(result) => result.source,
         None => untouched(owner),
     };
-    if let SourceFate::LeftBehind { location, reason } = &source {
-        let (location, reason) = (location.clone(), reason.clone());
-        leftovers::leave(owner, LeftBehind { kind: LeftoverKind::Source, location, reason });
+    match &source {
+        SourceFate::LeftBehind { location, reason } => {
+            let (location, reason) = (location.clone(), reason.clone());
+            leftovers::leave(owner, LeftBehind { kind: LeftoverKind::Source, location, reason });
+        }
+        SourceFate::Trashed { location: location @ VolumeLocation::File { .. }, until, .. } => {
+            leftovers::leave_in_trash(owner, location.clone(), *until);
+        }
+        _ => {}
     }
     let result = result(owner, source, allocated.ok().flatten());
     owner.view.result = Some(result);

@@ -107,6 +107,16 @@ fn succeeded(
     expected.insert(view.destination.to_string(), result.identity.clone());
     match &result.source {
         SourceFate::Removed | SourceFate::AlreadyGone => {}
+        SourceFate::Trashed { location: VolumeLocation::Rbd { address, .. }, identity, .. } => {
+            let Identity::Rbd { image_id } = identity else {
+                return Err(format!("{identity} is no image"));
+            };
+            let kept = state.pool(address).is_ok_and(|pool| pool.trash.contains_key(image_id));
+            rule(kept, || format!("{image_id} is not in the trash"))?;
+        }
+        SourceFate::Trashed { location, identity, .. } => {
+            expected.insert(location.to_string(), identity.clone());
+        }
         SourceFate::Kept { location } | SourceFate::LeftBehind { location, .. } => {
             let identity = source.ok_or("there was no source")?;
             expected.insert(location.to_string(), identity);

@@ -32,6 +32,8 @@ pub enum Method {
     RenameImage,
     RemoveImage,
     RemoveSnapshot,
+    TrashImage,
+    TrashedImage,
     AllocatedImage,
     RbdSpace,
     FileIdentity,
@@ -42,6 +44,7 @@ pub enum Method {
     CreateFile,
     RenameFile,
     RemoveFile,
+    TrashFile,
 }
 
 impl Method {
@@ -59,6 +62,8 @@ impl Method {
                 | M::RenameImage
                 | M::RemoveImage
                 | M::RemoveSnapshot
+                | M::TrashImage
+                | M::TrashFile
                 | M::CreateFile
                 | M::RenameFile
                 | M::RemoveFile

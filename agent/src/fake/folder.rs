@@ -123,6 +123,15 @@ impl State {
         Ok(())
     }
 
+    /// The folder that is made lies on the file system of its parent.
+    pub(super) fn trash_file(&mut self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let parent = to.parent().unwrap_or(to);
+        let what = format!("make {}", parent.display());
+        let folder = self.folder_of(parent, &what)?.clone();
+        self.folders.entry(parent.to_owned()).or_insert(folder);
+        self.rename_file(from, to)
+    }
+
     pub(super) fn remove_file(&mut self, path: &Path, meant: &Identity) -> Result<(), PortError> {
         let what = format!("remove {}", path.display());
         match self.file_identity(path) {

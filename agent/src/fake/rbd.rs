@@ -1,6 +1,7 @@
 //! Ceph clusters: pools, images, and the rules of renaming and removing them.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use rbdutils::monitors::MonitorList;
 
@@ -36,6 +37,8 @@ pub struct CephPool {
     pub full: bool,
     /// Soon they will.
     pub near_full: bool,
+    /// Images in the trash by id, and until when they are kept.
+    pub trash: BTreeMap<String, (Image, SystemTime)>,
 }
 
 impl CephPool {
@@ -47,7 +50,8 @@ impl CephPool {
 
     /// What is written.
     pub fn used(&self) -> u64 {
-        self.images.values().map(|image| image.allocated).sum()
+        let trash = self.trash.values().map(|(image, _)| image);
+        self.images.values().chain(trash).map(|image| image.allocated).sum()
     }
 }
 
@@ -217,6 +221,23 @@ impl State {
         }
         if let Some(image) = self.pool_mut(address)?.images.get_mut(name) {
             image.snapshots.retain(|known| known != snapshot);
+        }
+        Ok(())
+    }
+
+    /// An image goes to the trash with its snapshots, and while it is open.
+    pub(super) fn keep_in_trash(
+        &mut self,
+        address: &RbdPoolAddress,
+        name: &str,
+        id: &str,
+        until: SystemTime,
+    ) -> Result<(), PortError> {
+        let what = format!("move image {} to the trash", address.image_path(name));
+        self.expected(address, name, id, &what)?;
+        let pool = self.pool_mut(address)?;
+        if let Some(image) = pool.images.remove(name) {
+            pool.trash.insert(id.to_owned(), (image, until));
         }
         Ok(())
     }

@@ -99,8 +99,13 @@ impl Scene {
             pools.push(Pool { name: pool_name(name), kind, operations: None });
         }
         world.with(|state| state.secrets.insert(SECRET.to_owned()));
-        let limits = Limits::default();
-        Self { world, host: HostFacts { host_name: "host-a".to_owned(), pools, limits } }
+        let host = HostFacts {
+            host_name: "host-a".to_owned(),
+            pools,
+            limits: Limits::default(),
+            source_retention: std::time::Duration::ZERO,
+        };
+        Self { world, host }
     }
 
     /// Where a volume of that name is in a pool.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::scene::{Guest, Home, Scene};
 use super::{Agent, World};
@@ -32,6 +33,15 @@ impl Stage {
     /// When there is no place for a temporary folder.
     pub async fn new(home: Home, persistent: bool) -> Self {
         Self::prepared(home, persistent, |_| ()).await
+    }
+
+    /// The same on a host whose sources can be restored for a time.
+    ///
+    /// # Panics
+    /// When there is no place for a temporary folder.
+    pub async fn with_retention(home: Home, persistent: bool, retention: Duration) -> Self {
+        let prepare = |scene: &mut Scene| scene.host.source_retention = retention;
+        Self::prepared(home, persistent, prepare).await
     }
 
     /// The same, on a host with another configuration.

@@ -143,6 +143,14 @@ impl Files for HostFiles {
         self.run(folder, operation, move || disk::rename(&from, &to)).await
     }
 
+    async fn trash(&self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let operation = format!("move {} to {}", from.display(), to.display());
+        parent(to, &operation)?;
+        let folder = parent(from, &operation)?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.run(folder, operation, move || disk::trash(&from, &to)).await
+    }
+
     async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
         let operation = format!("remove {}", path.display());
         let (folder, path, expected) =

@@ -7,7 +7,7 @@ mod error;
 mod key_file;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use rbdutils::images::{ImageId, Pool};
@@ -176,6 +176,35 @@ impl Images for HostImages {
             .map_err(|error| PortError::new(ErrorClass::Other, &operation, error))?;
         self.run(pool, operation, Pace::Slow, move |pool| {
             Ok(pool.snapshot_delete(&image, &expected, &snapshot)?)
+        })
+        .await
+    }
+
+    async fn trash(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        keep: Duration,
+    ) -> Result<(), PortError> {
+        let operation = format!("move image {} to the trash", pool.image_path(image));
+        let (image, expected) = (name(image, &operation)?, ImageId::new(image_id));
+        self.run(pool, operation, Pace::Quick, move |pool| {
+            Ok(pool.trash_move_expected(&image, &expected, keep)?)
+        })
+        .await
+    }
+
+    async fn trashed(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<Option<SystemTime>, PortError> {
+        let operation = format!("look for image {} in the trash", pool.image_path(image));
+        let (image, id) = (name(image, &operation)?, ImageId::new(image_id));
+        self.run(pool, operation, Pace::Quick, move |pool| {
+            Ok(pool.trash_entry(&image, &id)?.map(|entry| entry.deferred_until))
         })
         .await
     }

@@ -16,6 +16,8 @@ pub enum LeftoverKind {
     Destination,
     /// The same, under the operation's private name.
     Private,
+    /// A source in the trash folder of its pool, removed when its time is over.
+    Trash,
 }
 
 /// One volume that is left.
@@ -40,6 +42,9 @@ pub struct Leftover {
     pub identity: Option<Identity>,
     /// Snapshots that were to be deleted with it.
     pub snapshots: Vec<String>,
+    /// Not removed before.
+    #[serde(default)]
+    pub due: Option<SystemTime>,
     /// Since when it is left.
     pub since: SystemTime,
     /// Why it could not be removed, at the last try.
@@ -52,7 +57,7 @@ pub struct Leftover {
 
 impl LeftoverKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Source, Self::Destination, Self::Private];
+    pub const ALL: [Self; 4] = [Self::Source, Self::Destination, Self::Private, Self::Trash];
 
     /// The stable word.
     pub const fn as_str(self) -> &'static str {
@@ -60,6 +65,7 @@ impl LeftoverKind {
             Self::Source => "source",
             Self::Destination => "destination",
             Self::Private => "private",
+            Self::Trash => "trash",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a finished move tells: where the volume is now, what became of the source, what to know.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,15 @@ pub enum SourceFate {
     Kept {
         /// Where it is now.
         location: VolumeLocation,
+    },
+    /// In the trash, from where it can be restored for a time.
+    Trashed {
+        /// A file's place there; the name an image had.
+        location: VolumeLocation,
+        /// What makes it itself: an image is restored by its id.
+        identity: Identity,
+        /// Until then it is kept for certain.
+        until: SystemTime,
     },
     /// It was gone already.
     AlreadyGone,
@@ -52,11 +62,26 @@ pub struct MoveResult {
 }
 
 impl SourceFate {
+    /// How a source is brought back from the trash.
+    pub fn way_back(&self) -> Option<String> {
+        let Self::Trashed { location, identity, .. } = self else { return None };
+        Some(match (location, identity) {
+            (VolumeLocation::Rbd { address, .. }, Identity::Rbd { image_id }) => {
+                let namespace = address.namespace.as_ref();
+                let namespace =
+                    namespace.map_or(String::new(), |name| format!(" --namespace {name}"));
+                format!("rbd trash restore --pool {}{namespace} {image_id}", address.pool)
+            }
+            _ => format!("mv {location} to its pool's folder"),
+        })
+    }
+
     /// The stable word.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Removed => "removed",
             Self::Kept { .. } => "kept",
+            Self::Trashed { .. } => "trashed",
             Self::AlreadyGone => "already-gone",
             Self::LeftBehind { .. } => "left-behind",
         }
@@ -68,6 +93,9 @@ impl fmt::Display for SourceFate {
         match self {
             Self::Removed => f.write_str("removed"),
             Self::Kept { location } => write!(f, "kept as {location}"),
+            Self::Trashed { location, identity, .. } => {
+                write!(f, "in the trash as {location} ({identity})")
+            }
             Self::AlreadyGone => f.write_str("already gone"),
             Self::LeftBehind { location, reason } => {
                 write!(f, "left behind as {location}: {reason}")

@@ -275,6 +275,6 @@ fn steps(
         Step::Pivot,
         Step::VerifyMove,
     ];
-    steps.extend(source_steps(spec, &route.source.location, source, warnings));
+    steps.extend(source_steps(spec, route, source, warnings));
     steps
 }

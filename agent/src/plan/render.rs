@@ -6,6 +6,7 @@ use super::refusal::Refusal;
 use super::route::{self, Request, Route};
 use super::steps::{Plan, Step};
 use crate::facts::HostFacts;
+use crate::spec::span::humane;
 use crate::spec::{CopyFlags, VolumeFormat, VolumeLocation};
 
 /// What the offline form could not look at.
@@ -154,6 +155,9 @@ pub fn describe(step: &Step) -> String {
         }
         Step::DeleteSourceSnapshots { volume, snapshots } => {
             format!("delete the snapshots of {volume}: {}", snapshots.join(", "))
+        }
+        Step::TrashSource { volume, keep, .. } => {
+            format!("put {volume} into the trash of its pool for {}", humane(*keep))
         }
         Step::RemoveSource { volume } => format!("remove {volume}"),
     }

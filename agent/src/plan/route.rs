@@ -1,6 +1,8 @@
 //! PURE: from a domain's XML and the configuration to a route: which volume, to which place, under which name, with
 //! which XML and flags. What the world looks like is judged later, in `complete`.
 
+use std::time::Duration;
+
 use rbdutils::names::ImageSpec;
 use volferry_xml::{
     DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml, FindDiskError,
@@ -77,6 +79,8 @@ pub struct Route {
     pub destination: Destination,
     /// Flags of the block copy, [`CopyFlag::TransientJob`] included as if the domain were persistent.
     pub flags: CopyFlags,
+    /// How long the source can be restored after the move.
+    pub source_retention: Duration,
 }
 
 /// Chooses the route of a live move to a pool of the configuration.
@@ -110,7 +114,8 @@ pub fn choose_among(
     destination.of_libvirt = of_libvirt;
     policy::check_same_volume(&domain, &disk, &named, &destination.location)?;
     let flags = flags(&source, &destination, request);
-    Ok(Route { domain, target, disk, source, destination, flags })
+    let source_retention = host.source_retention;
+    Ok(Route { domain, target, disk, source, destination, flags, source_retention })
 }
 
 /// The target of the disk a request means.

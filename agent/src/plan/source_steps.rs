@@ -1,6 +1,9 @@
 //! PURE: what becomes of the source after the move: another name, then its removal, as far as the request and what
 //! depends on the source allow.
 
+use std::time::Duration;
+
+use super::route::Route;
 use super::steps::Step;
 use crate::facts::SourceFacts;
 use crate::ports::ImageObservation;
@@ -10,13 +13,17 @@ use crate::spec::{MigrateSpec, VolumeLocation};
 const LONGEST_IMAGE_NAME: usize = 95;
 const LONGEST_FILE_NAME: usize = 255;
 
+/// Beside the files it keeps.
+const TRASH_FOLDER: &str = ".volferry-trash";
+
 /// The steps after the move is verified.
 pub fn source_steps(
     spec: &MigrateSpec,
-    source: &VolumeLocation,
+    route: &Route,
     facts: &SourceFacts,
     warnings: &mut Vec<String>,
 ) -> Vec<Step> {
+    let source = &route.source.location;
     let holders = Holders::of(facts);
     if spec.keep_source_name {
         warnings.push(format!(
@@ -39,9 +46,24 @@ pub fn source_steps(
         steps.push(Step::DeleteSourceSnapshots { volume: retired.clone(), snapshots });
     }
     if removed {
-        steps.push(Step::RemoveSource { volume: retired });
+        steps.push(match route.source_retention {
+            Duration::ZERO => Step::RemoveSource { volume: retired },
+            keep => Step::TrashSource { to: trashed(&retired), volume: retired, keep },
+        });
     }
     steps
+}
+
+/// Where a volume is while it is in the trash: a file beside its pool's others, so that a rename brings it there; an
+/// image without a name in the trash of its pool.
+fn trashed(retired: &VolumeLocation) -> VolumeLocation {
+    match retired {
+        VolumeLocation::Rbd { .. } => retired.clone(),
+        VolumeLocation::File { path } => {
+            let folder = path.with_file_name(TRASH_FOLDER);
+            VolumeLocation::File { path: folder.join(retired.name()) }
+        }
+    }
 }
 
 /// What depends on an RBD source and keeps it from being removed.

@@ -119,6 +119,15 @@ pub enum Step {
         /// Their names.
         snapshots: Vec<String>,
     },
+    /// Put the source into the trash of its pool instead of removing it.
+    TrashSource {
+        /// Under its retired name.
+        volume: VolumeLocation,
+        /// A file's place in the trash; an image has its retired name when it is restored.
+        to: VolumeLocation,
+        /// How long it can be restored.
+        keep: Duration,
+    },
     /// Remove the source.
     RemoveSource {
         /// Under its retired name.
@@ -146,6 +155,8 @@ pub enum StepKind {
     RetireSource,
     /// [`Step::DeleteSourceSnapshots`]
     DeleteSourceSnapshots,
+    /// [`Step::TrashSource`]
+    TrashSource,
     /// [`Step::RemoveSource`]
     RemoveSource,
 }
@@ -162,6 +173,7 @@ impl Step {
             Self::VerifyMove => StepKind::VerifyMove,
             Self::RetireSource { .. } => StepKind::RetireSource,
             Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
+            Self::TrashSource { .. } => StepKind::TrashSource,
             Self::RemoveSource { .. } => StepKind::RemoveSource,
         }
     }
@@ -179,6 +191,7 @@ impl StepKind {
             Self::VerifyMove => "verify-move",
             Self::RetireSource => "retire-source",
             Self::DeleteSourceSnapshots => "delete-source-snapshots",
+            Self::TrashSource => "trash-source",
             Self::RemoveSource => "remove-source",
         }
     }

@@ -108,6 +108,9 @@ pub trait Files: Send + Sync {
     /// Renames without replacing (`RENAME_NOREPLACE`). `Exists` when the new name is taken.
     async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError>;
 
+    /// The same into a folder that is made when it is missing, for the agent alone.
+    async fn trash(&self, from: &Path, to: &Path) -> Result<(), PortError>;
+
     /// Removes the file of that name if it has that identity: `Replaced` when it has another one, `NotFound` when
     /// the name is free.
     async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError>;

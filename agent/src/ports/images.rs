@@ -1,5 +1,7 @@
 //! RBD images, by pool address and name; every removal names the identity it means.
 
+use std::time::{Duration, SystemTime};
+
 use async_trait::async_trait;
 
 use super::error::PortError;
@@ -89,6 +91,24 @@ pub trait Images: Send + Sync {
         image_id: &str,
         snapshot: &str,
     ) -> Result<(), PortError>;
+
+    /// Moves the image of that name to the trash of its pool if it has that id, not to be purged before `keep` is over:
+    /// `Replaced` when it has another one, `NotFound` when the name is free.
+    async fn trash(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        keep: Duration,
+    ) -> Result<(), PortError>;
+
+    /// Until when the image of that id is kept in the trash of its pool; none when it is not there.
+    async fn trashed(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<Option<SystemTime>, PortError>;
 
     /// Bytes the image occupies, as `rbd du` counts.
     async fn allocated(&self, pool: &RbdPoolAddress, image: &str) -> Result<Bytes, PortError>;

@@ -10,6 +10,7 @@ impl From<LeftoverKind> for pb::LeftoverKind {
             LeftoverKind::Source => Self::Source,
             LeftoverKind::Destination => Self::Destination,
             LeftoverKind::Private => Self::Private,
+            LeftoverKind::Trash => Self::Trash,
         }
     }
 }
@@ -26,6 +27,7 @@ impl From<&Leftover> for pb::Leftover {
             reason: leftover.reason.clone(),
             tries: leftover.tries,
             last_try: leftover.last_try.map(Into::into),
+            due: leftover.due.map(Into::into),
         }
     }
 }

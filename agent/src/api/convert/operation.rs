@@ -89,9 +89,17 @@ fn failure(view: &OperationView, failure: &Failure) -> pb::Failure {
 
 impl From<&MoveResult> for pb::MoveResult {
     fn from(result: &MoveResult) -> Self {
+        let until = match &result.source {
+            SourceFate::Trashed { until, .. } => Some(timestamp(*until)),
+            _ => None,
+        };
+        let way_back = result.source.way_back();
         let (fate, location, reason) = match &result.source {
             SourceFate::Removed => (pb::SourceFate::Removed, None, None),
             SourceFate::Kept { location } => (pb::SourceFate::Kept, Some(location), None),
+            SourceFate::Trashed { location, .. } => {
+                (pb::SourceFate::Trashed, Some(location), way_back.as_ref())
+            }
             SourceFate::AlreadyGone => (pb::SourceFate::AlreadyGone, None, None),
             SourceFate::LeftBehind { location, reason } => {
                 (pb::SourceFate::LeftBehind, Some(location), Some(reason))
@@ -110,6 +118,7 @@ impl From<&MoveResult> for pb::MoveResult {
             source_location: location.map(ToString::to_string).unwrap_or_default(),
             source_reason: reason.cloned().unwrap_or_default(),
             ready_to_pivot_us: result.ready_to_pivot_us,
+            source_until: until,
         }
     }
 }

@@ -87,6 +87,7 @@ fn result(result: &pb::MoveResult) -> Value {
             "fate": word(result.source_fate().as_str_name(), "SOURCE_FATE_"),
             "location": text(&result.source_location),
             "reason": text(&result.source_reason),
+            "until": result.source_until.map(|until| until.to_string()),
         },
         "ready_to_pivot_us": result.ready_to_pivot_us,
     })

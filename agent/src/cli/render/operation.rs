@@ -9,8 +9,8 @@ use crate::api::status::{Exit, state_exit};
 use crate::cli::client::incomplete;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Output, Tone, one_line};
-use crate::cli::span::humane;
 use crate::spec::Bytes;
+use crate::spec::span::humane;
 
 /// Headings of [`row`]; the second column may give way.
 pub const HEADINGS: [&str; 4] = ["OPERATION", "DISK", "STATE", "VOLUME AT"];
@@ -110,6 +110,10 @@ fn fate(result: &pb::MoveResult) -> String {
     let (location, reason) = (&result.source_location, &result.source_reason);
     match result.source_fate() {
         pb::SourceFate::Kept => format!("kept as {location}"),
+        pb::SourceFate::Trashed => {
+            let until = result.source_until.map_or("-".to_owned(), |until| until.to_string());
+            format!("in the trash as {location} until {until}; back with: {reason}")
+        }
         pb::SourceFate::LeftBehind => format!("left behind as {location}: {reason}"),
         pb::SourceFate::AlreadyGone => "already gone".to_owned(),
         fate => word(fate.as_str_name(), "SOURCE_FATE_"),

@@ -4,8 +4,8 @@ use crate::api::convert::request::span;
 use crate::api::convert::words::word;
 use crate::api::pb;
 use crate::cli::output::one_line;
-use crate::cli::span::humane;
 use crate::spec::Bytes;
+use crate::spec::span::humane;
 
 /// `domain:disk`.
 pub fn subject(operation: &pb::Operation) -> String {

@@ -70,6 +70,8 @@ async fn retire(
     loop {
         let error = match rename(owner, from, to).await {
             Ok(Tried::Retired) => return fate_of_retired(owner, to, stays),
+            // Perhaps into the trash, by an earlier life whose records were lost.
+            Ok(Tried::Gone) if has_trash(owner) => return fate_of_retired(owner, to, None),
             Ok(Tried::Gone) => return SourceFate::AlreadyGone,
             Ok(Tried::InUse(reason)) => {
                 return SourceFate::LeftBehind { location: from.clone(), reason };
@@ -84,6 +86,10 @@ async fn retire(
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
     }
+}
+
+fn has_trash(owner: &Owner) -> bool {
+    owner.plan.steps.iter().any(|step| step.kind() == StepKind::TrashSource)
 }
 
 /// What one try found or did.

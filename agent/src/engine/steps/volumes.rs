@@ -1,5 +1,7 @@
 //! What the steps do to volumes of either kind: look, create, rename, remove; each names the identity it means.
 
+use std::time::Duration;
+
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
 
@@ -97,6 +99,30 @@ pub async fn remove_snapshot(
             ErrorClass::Unsupported,
             format!("delete snapshot {snapshot} of {volume}"),
             "only RBD images have snapshots of their own",
+        )),
+    }
+}
+
+/// Puts the volume of that name into the trash if it is the one meant, to be kept for a time.
+pub async fn trash(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    identity: &Identity,
+    to: &VolumeLocation,
+    keep: Duration,
+) -> Result<(), PortError> {
+    match (volume, identity, to) {
+        (VolumeLocation::Rbd { address, image }, Identity::Rbd { image_id }, _) => {
+            ports.images.trash(address, image, image_id, keep).await
+        }
+        // Nobody else can have the retired name; a restored one has the identity all the same.
+        (VolumeLocation::File { path }, _, VolumeLocation::File { path: to }) => {
+            ports.files.trash(path, to).await
+        }
+        (volume, identity, _) => Err(PortError::new(
+            ErrorClass::Replaced,
+            format!("put {volume} into the trash"),
+            format!("it cannot have {identity}"),
         )),
     }
 }

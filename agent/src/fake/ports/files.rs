@@ -99,6 +99,11 @@ impl Files for World {
         self.call(Method::RenameFile, what, |state| state.rename_file(from, to)).await
     }
 
+    async fn trash(&self, from: &Path, to: &Path) -> Result<(), PortError> {
+        let what = format!("move {} to {}", from.display(), to.display());
+        self.call(Method::TrashFile, what, |state| state.trash_file(from, to)).await
+    }
+
     async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
         let what = format!("remove {}", path.display());
         self.call(Method::RemoveFile, what, |state| state.remove_file(path, identity)).await

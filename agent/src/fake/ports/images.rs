@@ -1,10 +1,13 @@
 //! RBD images.
 
+use std::time::{Duration, SystemTime};
+
 use async_trait::async_trait;
 
+use super::host::WallClock;
 use crate::fake::World;
 use crate::fake::faults::Method;
-use crate::ports::{ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
+use crate::ports::{Clock, ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
 use crate::spec::{Bytes, RbdPoolAddress};
 
 #[async_trait]
@@ -85,6 +88,34 @@ impl Images for World {
         let what = format!("delete snapshot {}@{snapshot}", pool.image_path(image));
         self.call(Method::RemoveSnapshot, what, |state| {
             state.remove_snapshot(pool, image, image_id, snapshot)
+        })
+        .await
+    }
+
+    async fn trash(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        keep: Duration,
+    ) -> Result<(), PortError> {
+        let what = format!("move image {} to the trash", pool.image_path(image));
+        let until = WallClock.now() + keep;
+        self.call(Method::TrashImage, what, |state| {
+            state.keep_in_trash(pool, image, image_id, until)
+        })
+        .await
+    }
+
+    async fn trashed(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+    ) -> Result<Option<SystemTime>, PortError> {
+        let what = format!("look for image {} in the trash", pool.image_path(image));
+        self.call(Method::TrashedImage, what, |state| {
+            Ok(state.pool(pool)?.trash.get(image_id).map(|(_, until)| *until))
         })
         .await
     }

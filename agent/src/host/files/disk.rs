@@ -1,9 +1,9 @@
 //! What is done to files and folders, with plain blocking calls. No bound and no port is here.
 
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, BufReader, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -108,6 +108,22 @@ pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
         sync_folder_of(path)?;
     }
     Ok(())
+}
+
+/// Renames into a folder that is made when it is missing, and must be a folder itself, no link to one.
+pub(super) fn trash(from: &Path, to: &Path) -> io::Result<()> {
+    let folder = to.parent().ok_or(ErrorKind::InvalidInput)?;
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => sync_folder_of(folder)?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            if !std::fs::symlink_metadata(folder)?.is_dir() {
+                let text = format!("{} is no folder", folder.display());
+                return Err(io::Error::new(ErrorKind::NotADirectory, text));
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    rename(from, to)
 }
 
 /// Removes the file of that name if it has that identity; else the identity it has.
