@@ -83,9 +83,10 @@ impl Agent {
     /// When it does not listen in time.
     pub fn run(&mut self) -> Result<(), LabError> {
         let config = self.folder.join("volferry.toml");
-        // Top-level keys must stand before the first table.
+        // Top-level keys must stand before the first table. Nothing waits for a turn here but what a test makes wait.
         let text = format!(
-            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}",
+            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n[limits]\n\
+             operations_per_host = 64\noperations_per_pool = 64\n",
             self.socket().display(),
             self.folder.join("state").display(),
             self.uri,

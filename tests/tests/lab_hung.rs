@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{Outcome, guest_on_files, lab, prove};
 use volferry_tests::agent::{Agent, Answer};
-use volferry_tests::lab::{Guest, Lab, LabError, output};
+use volferry_tests::lab::{Guest, Lab, LabError, Volume, output};
 
 /// Bare QEMUs without a guest system: they are only there to hang.
 struct Silent {
@@ -23,6 +23,7 @@ impl Silent {
         let silent =
             Silent { lab: lab.clone(), names: (0..COUNT).map(|n| format!("silent-{n}")).collect() };
         for name in &silent.names {
+            lab.remove(&Volume::rbd("vf-a", name))?;
             let image = lab.pool("nfs")?.join(format!("{name}.qcow2"));
             let path = image.display().to_string();
             let create = ["create", "-q", "-f", "qcow2", &path, "256M"];
