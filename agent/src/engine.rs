@@ -38,6 +38,7 @@ use crate::operation::queue::Places;
 use crate::operation::{Admission, OperationView};
 use crate::plan::{Plan, Refusal, RefusalCode};
 use crate::ports::Ports;
+use crate::report::chain;
 use crate::spec::{BytesPerSecond, DiskTarget, DomainReference, MigrateSpec, OperationId};
 
 /// How many finished operations are kept at hand; older ones are read from the journal.
@@ -317,15 +318,4 @@ fn id_taken(spec: &MigrateSpec) -> Refusal {
         RefusalCode::Busy,
         format!("operation {} exists already and was asked for differently", spec.operation),
     )
-}
-
-/// An error with everything below it, for logs and answers.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(below) = source {
-        text = format!("{text}: {below}");
-        source = below.source();
-    }
-    text
 }

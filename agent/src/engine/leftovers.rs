@@ -10,12 +10,13 @@ use super::context::Context;
 use super::owner::Owner;
 use super::steps::start_copy::is_volume;
 use super::steps::volumes;
-use super::{Engine, chain, users};
+use super::{Engine, users};
 use crate::journal::JournalError;
 use crate::operation::{Leftover, LeftoverKind};
 use crate::plan::Step;
 use crate::plan::complete::not_mounted;
 use crate::ports::{ErrorClass, PortError};
+use crate::report::chain;
 use crate::spec::{Identity, LeftoverId, PoolKind, VolumeLocation};
 
 /// A volume an operation could not remove.

@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, watch};
 use super::context::Context;
 use super::turns::Place;
 use super::wishes::Wishes;
-use super::{ViewReceiver, begin, chain, settle, steps, turns};
+use super::{ViewReceiver, begin, settle, steps, turns};
 use crate::journal::{JournalError, Proof, Record, StepOutcome, What};
 use crate::operation::{
     Event, Failure, FailureCause, Leftover, OperationView, PhaseSpan, Progress, Side, State,
@@ -17,6 +17,7 @@ use crate::operation::{
 };
 use crate::plan::{Plan, StepKind};
 use crate::ports::TimedEvent;
+use crate::report::chain;
 use crate::spec::{BytesPerSecond, Identity, OperationId};
 
 /// Why the way forward ended before the pivot.

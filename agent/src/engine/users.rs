@@ -8,7 +8,7 @@ use volferry_xml::{Disk, DomainXml, Source};
 
 use crate::plan::qemu_view;
 use crate::plan::source::Named;
-use crate::ports::{ErrorClass, PortError, Ports};
+use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
 use crate::spec::{DomainUuid, VolumeLocation};
 
 /// A domain other than `own` (any domain without it), running or not, that has an image for which `is_it` holds as a
@@ -18,22 +18,8 @@ pub async fn other_user(
     own: Option<&DomainUuid>,
     is_it: impl Fn(&Named) -> bool,
 ) -> Result<Option<String>, PortError> {
-    for other in ports.domains.list().await? {
-        if own == Some(&other.uuid) {
-            continue;
-        }
-        let domain = match ports.domains.observe(&other.uuid.clone().into()).await {
-            Ok(domain) => domain,
-            // A domain that went away meanwhile uses nothing.
-            Err(error) if error.class == ErrorClass::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let texts = [Some(domain.live_xml), domain.inactive_xml];
-        if texts.into_iter().flatten().any(|xml| uses(&xml, &is_it)) {
-            return Ok(Some(other.name));
-        }
-    }
-    Ok(None)
+    let others = others(ports, own).await?;
+    Ok(by_xml(&others, is_it))
 }
 
 /// The same, with what lies below the files of other domains as their headers name it: the XML of a domain that does
@@ -43,24 +29,52 @@ pub async fn other_user_by_headers(
     own: Option<&DomainUuid>,
     is_it: impl Fn(&Named) -> bool,
 ) -> Result<Option<String>, PortError> {
-    if let Some(other) = other_user(ports, own, &is_it).await? {
+    let others = others(ports, own).await?;
+    if let Some(other) = by_xml(&others, &is_it) {
         return Ok(Some(other));
     }
-    for other in ports.domains.list().await? {
-        if own == Some(&other.uuid) {
-            continue;
-        }
-        let Ok(domain) = ports.domains.observe(&other.uuid.clone().into()).await else { continue };
-        for xml in [Some(domain.live_xml), domain.inactive_xml].into_iter().flatten() {
-            let Ok(xml) = DomainXml::parse(&xml) else { continue };
+    for other in &others {
+        for xml in texts(other) {
+            let Ok(xml) = DomainXml::parse(xml) else { continue };
             for disk in xml.disks() {
                 if is_below(ports, disk, &is_it).await? {
-                    return Ok(Some(other.name));
+                    return Ok(Some(other.name.clone()));
                 }
             }
         }
     }
     Ok(None)
+}
+
+/// Every domain but `own`.
+///
+/// Errors: one of them cannot be described, so what it uses is not known.
+async fn others(
+    ports: &Ports,
+    own: Option<&DomainUuid>,
+) -> Result<Vec<DomainObservation>, PortError> {
+    let mut others = Vec::new();
+    for other in ports.domains.list().await? {
+        if own == Some(&other.uuid) {
+            continue;
+        }
+        match ports.domains.observe(&other.uuid.clone().into()).await {
+            Ok(domain) => others.push(domain),
+            // A domain that went away meanwhile uses nothing.
+            Err(error) if error.class == ErrorClass::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(others)
+}
+
+fn texts(domain: &DomainObservation) -> impl Iterator<Item = &str> {
+    std::iter::once(domain.live_xml.as_str()).chain(domain.inactive_xml.as_deref())
+}
+
+fn by_xml(others: &[DomainObservation], is_it: impl Fn(&Named) -> bool) -> Option<String> {
+    let user = others.iter().find(|other| texts(other).any(|xml| uses(xml, &is_it)));
+    user.map(|other| other.name.clone())
 }
 
 /// Longer chains are not built by anybody; the bound ends a circle.
