@@ -3,6 +3,8 @@
 //! Stopping the daemon stops no copy: QEMU goes on, and the next start takes the operations up again. Nothing about
 //! moves is known here; what an engine is made of is in `build_engine`.
 
+#[cfg(feature = "testing")]
+mod kill_point;
 mod lock;
 
 use std::io;
@@ -124,6 +126,8 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         clock: Arc::new(SystemClock),
     };
     let journal = Journal::open(&config.state_dir.join(JOURNAL))?;
+    #[cfg(feature = "testing")]
+    let journal = kill_point::arm(journal);
     let host = HostFacts {
         host_name: config.host_name.clone(),
         pools: config.pools.clone(),

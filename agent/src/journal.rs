@@ -115,23 +115,29 @@ impl Journal {
     /// One write, between two points at which a test can kill the agent.
     async fn write<T: Send + 'static>(
         &self,
-        name: &'static str,
+        point: impl FnOnce() -> String,
         work: impl FnOnce(&mut Connection, &Path) -> Result<T, JournalError> + Send + 'static,
     ) -> Result<T, JournalError> {
+        #[cfg(feature = "testing")]
+        let name = point();
         #[cfg(feature = "testing")]
         self.hook.reach(&format!("before {name}")).await?;
         let written = self.run(work).await;
         #[cfg(feature = "testing")]
         self.hook.reach(&format!("after {name}")).await?;
         #[cfg(not(feature = "testing"))]
-        let _ = name;
+        drop(point);
         written
     }
 
     /// Writes a new operation down. Durable when it returns.
     pub async fn create(&self, plan: &Plan, view: &OperationView) -> Result<(), JournalError> {
         let row = store::Row::new(plan, view)?;
-        self.write("create", move |connection, path| store::insert(connection, path, &row)).await
+        self.write(
+            || "create".to_owned(),
+            move |connection, path| store::insert(connection, path, &row),
+        )
+        .await
     }
 
     /// Appends records, the view they lead to and what is left, in one transaction. Durable when it returns.
@@ -146,7 +152,8 @@ impl Journal {
         let leftovers = store::leftovers::encode(leftovers)?;
         let id = operation.to_string();
         let view = store::ViewColumns::new(view)?;
-        self.write("append", move |connection, path| {
+        let point = || record::summary("append", records);
+        self.write(point, move |connection, path| {
             store::append(connection, path, &id, &rows, &leftovers, &view)
         })
         .await
@@ -161,7 +168,8 @@ impl Journal {
     ) -> Result<(), JournalError> {
         let row = store::Row::new(plan, view)?;
         let rows = store::encode(records)?;
-        self.write("replan", move |connection, path| store::replan(connection, path, &row, &rows))
+        let point = || record::summary("replan", records);
+        self.write(point, move |connection, path| store::replan(connection, path, &row, &rows))
             .await
     }
 
@@ -175,7 +183,11 @@ impl Journal {
     ) -> Result<bool, JournalError> {
         let rows = store::encode(&[Record { at, what: What::Wished { wish } }])?;
         let id = id.to_string();
-        self.write("wish", move |connection, path| store::note(connection, path, &id, &rows)).await
+        self.write(
+            || "wish".to_owned(),
+            move |connection, path| store::note(connection, path, &id, &rows),
+        )
+        .await
     }
 
     /// Every unfinished operation, oldest first.
@@ -208,18 +220,20 @@ impl Journal {
     /// Changes a leftover record. Durable when it returns true; false when it was dropped meanwhile.
     pub async fn update_leftover(&self, leftover: &Leftover) -> Result<bool, JournalError> {
         let row = store::leftovers::Row::new(leftover)?;
-        self.write("leftover", move |connection, path| {
-            store::leftovers::update(connection, path, &row)
-        })
+        self.write(
+            || "leftover".to_owned(),
+            move |connection, path| store::leftovers::update(connection, path, &row),
+        )
         .await
     }
 
     /// Drops a leftover record. Durable when it returns true; false when there is none.
     pub async fn drop_leftover(&self, id: &LeftoverId) -> Result<bool, JournalError> {
         let id = id.to_string();
-        self.write("leftover", move |connection, path| {
-            store::leftovers::delete(connection, path, &id)
-        })
+        self.write(
+            || "leftover".to_owned(),
+            move |connection, path| store::leftovers::delete(connection, path, &id),
+        )
         .await
     }
 

@@ -129,3 +129,16 @@ impl Proof {
         }
     }
 }
+
+/// A write in a few words: its kind and what its records say, such as `append intent pivot`.
+pub(super) fn summary(kind: &str, records: &[Record]) -> String {
+    let mut words = vec![kind.to_owned()];
+    for record in records {
+        // Every variant is an object with a tag; a field another variant lacks is no word.
+        let value = serde_json::to_value(&record.what).unwrap_or_default();
+        let said =
+            ["record", "step", "event", "proof"].map(|key| value[key].as_str().map(str::to_owned));
+        words.extend(said.into_iter().flatten());
+    }
+    words.join(" ")
+}
