@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-lab lint fmt build install lab-up lab-down lab-smoke bench cases clean
+.PHONY: help demo test test-quick test-lab lint fmt build install lab-up lab-down lab-smoke bench torture cases clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -42,6 +42,9 @@ lab-down: ## Stop the lab (PURGE=1 removes its folder too)
 
 lab-smoke: build ## Show that the lab itself is sound, without volferry
 	@tests/lab/with-lab.sh tests/lab/smoke.sh
+
+torture: install ## Kill agent, libvirtd and QEMU at every point of moves (by hand, an hour; figures go to docs/reliability.md)
+	@tests/lab/with-lab.sh tests/run-torture.sh $(TORTURE)
 
 bench: build ## Measure the budgets (by hand, minutes; figures go to docs/performance.md)
 	@tests/lab/with-lab.sh tests/run-bench.sh

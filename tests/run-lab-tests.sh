@@ -22,8 +22,12 @@ log=$LAB/tests.log
   if [[ $# -gt 0 ]]; then
     cargo test --workspace --features "$features" --locked --test 'lab_*' -- --test-threads=1 --nocapture "$@"
   else
-    run --test native --test native_qemu --test real_ports --test contract
+    # A test that hangs ends the run and says so; those of the guest have a watchdog of their own.
+    export -f run
+    export features
+    timeout --kill-after=10 1500 bash -c "run --test native --test native_qemu --test real_ports --test contract"
     run --test 'lab_*'
+    timeout --kill-after=10 1500 tests/run-torture.sh --agent 10 --libvirtd 4 --qemu 2 --seed 1
   fi
 } 2>&1 | tee "$log"
 if grep 'SKIPPED ' "$log"; then

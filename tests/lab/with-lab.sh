@@ -13,4 +13,5 @@ finish() {
 }
 trap finish EXIT
 "$scripts/guest.sh"
-"$@"
+# What runs now need not ask the build for each of its guests.
+VOLFERRY_LAB_IMAGES_BUILT=yes "$@"

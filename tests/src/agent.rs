@@ -20,6 +20,7 @@ pub struct Agent {
     uri: String,
     pools: String,
     child: Option<Child>,
+    environment: Vec<(String, String)>,
 }
 
 /// What a command said.
@@ -51,7 +52,8 @@ impl Answer {
 }
 
 /// A release binary: in the folder `$VOLFERRY_BIN_DIR`, or where `cargo build --release` leaves it.
-fn binary(name: &str) -> PathBuf {
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
     let folder = match std::env::var_os("VOLFERRY_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release"),
@@ -72,7 +74,13 @@ impl Agent {
         fs::create_dir_all(&folder).map_err(at(&folder))?;
         let pools = Path::new(lab.setting("VOLFERRY_LAB_CONFIG")?);
         let pools = fs::read_to_string(pools).map_err(at(pools))?;
-        let mut agent = Agent { folder, uri: lab.uri().to_owned(), pools, child: None };
+        let mut agent = Agent {
+            folder,
+            uri: lab.uri().to_owned(),
+            pools,
+            child: None,
+            environment: Vec::new(),
+        };
         agent.run()?;
         Ok(agent)
     }
@@ -102,6 +110,7 @@ impl Agent {
         let mut child = Command::new(binary("volferryd"))
             .arg("--config")
             .arg(&config)
+            .envs(std::mem::take(&mut self.environment))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -118,6 +127,22 @@ impl Agent {
         }
         self.child = Some(child);
         Ok(())
+    }
+
+    /// A variable of the environment for the next life of the daemon only.
+    pub fn set_for_next_run(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// How the daemon ended, if it did.
+    ///
+    /// # Errors
+    /// When the system cannot say.
+    pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>, LabError> {
+        match &mut self.child {
+            Some(child) => child.try_wait().map_err(at(&self.folder)),
+            None => Ok(None),
+        }
     }
 
     /// The daemon's log.

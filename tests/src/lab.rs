@@ -18,8 +18,11 @@
 //! ```
 
 mod guest;
-mod process;
+mod monitor;
+pub(crate) mod process;
+mod sweep;
 mod volume;
+pub mod watchdog;
 mod xml;
 
 use std::collections::BTreeMap;
@@ -27,7 +30,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::guest::Disk;
+
 pub use guest::{Guest, Spec};
+pub use monitor::Monitor;
 pub use process::output;
 pub use volume::{Base, Format, Place, Volume};
 
@@ -169,6 +175,34 @@ impl Lab {
         Ok(pairs.find(|(_, name)| *name == guest).and_then(|(pid, _)| pid.parse().ok()))
     }
 
+    /// The process of this lab's libvirt daemon, if it runs.
+    ///
+    /// # Errors
+    /// When its pid file cannot be read.
+    pub fn libvirtd_pid(&self) -> Result<Option<i32>, LabError> {
+        let file = self.dir()?.join("libvirt").join(&self.daemon).join("libvirtd.pid");
+        let text = fs::read_to_string(&file).map_err(at(&file))?;
+        let pid = text.trim().parse().ok();
+        Ok(pid.filter(|pid: &i32| Path::new(&format!("/proc/{pid}")).exists()))
+    }
+
+    /// What libvirt says of a block job on a disk; none when there is none.
+    ///
+    /// # Errors
+    /// When libvirt does not answer.
+    pub fn block_job(&self, guest: &str, disk: Disk) -> Result<Option<String>, LabError> {
+        let said = self.virsh(&["blockjob", guest, &disk.to_string(), "--info"])?;
+        let said = said.trim();
+        let none = said.is_empty() || said.starts_with("No current block job");
+        Ok((!none).then(|| said.to_owned()))
+    }
+
+    /// The volume a disk uses by a domain's XML, written as [`Volume::spec`] does.
+    #[must_use]
+    pub fn disk_in(&self, xml: &str, disk: Disk) -> Option<String> {
+        xml::volume_of(xml, disk).map(|volume| volume.spec())
+    }
+
     /// The libvirt URI of this lab's daemon.
     #[must_use]
     pub fn uri(&self) -> &str {
@@ -189,11 +223,15 @@ impl Lab {
         self.setting(&format!("VOLFERRY_LAB_POOL_{}", name.to_uppercase())).map(Path::new)
     }
 
-    /// Builds the images guests boot from, if they are missing or out of date.
+    /// Builds the images guests boot from, if they are missing or out of date. `$VOLFERRY_LAB_IMAGES_BUILT` tells that
+    /// they were built for this run.
     ///
     /// # Errors
     /// When the build fails.
     pub fn build_images(&self) -> Result<(), LabError> {
+        if std::env::var_os("VOLFERRY_LAB_IMAGES_BUILT").is_some() {
+            return Ok(());
+        }
         output(Command::new(self.script("guest.sh")?).env("VOLFERRY_LAB_DIR", self.dir()?))
             .map(drop)
     }

@@ -6,3 +6,4 @@
 pub mod agent;
 pub mod guest;
 pub mod lab;
+pub mod torture;

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::process::wait_for;
-use super::{Base, Lab, LabError, Volume, at, xml};
+use super::{Base, Lab, LabError, Monitor, Volume, at, xml};
 use crate::guest::Disk;
 use crate::guest::acks::Acks;
 use crate::guest::verify::{Boot, Report, verify_disk};
@@ -32,6 +32,8 @@ pub struct Spec {
     pub rate: u32,
     /// Memory.
     pub memory_mib: u32,
+    /// With a QEMU monitor beside libvirt's own: see [`Guest::monitor`].
+    pub monitored: bool,
 }
 
 impl Spec {
@@ -39,7 +41,21 @@ impl Spec {
     /// that. Without a limit it does over 1000.
     #[must_use]
     pub fn new(name: &str, root: Volume, data: Volume) -> Spec {
-        Spec { name: name.into(), root, data, persistent: true, rate: 100, memory_mib: 160 }
+        Spec {
+            name: name.into(),
+            root,
+            data,
+            persistent: true,
+            rate: 100,
+            memory_mib: 160,
+            monitored: false,
+        }
+    }
+
+    /// The same, with a QEMU monitor beside libvirt's own.
+    #[must_use]
+    pub fn monitored(self) -> Spec {
+        Spec { monitored: true, ..self }
     }
 
     /// The same, transient.
@@ -64,6 +80,7 @@ pub struct Guest {
     persistent: bool,
     rate: u32,
     memory_mib: u32,
+    monitored: bool,
     /// What a stopped transient guest is started from.
     volumes: Vec<(Disk, Volume)>,
     boots: Vec<(u64, PathBuf, bool)>,
@@ -92,6 +109,7 @@ impl Guest {
             persistent: spec.persistent,
             rate: spec.rate,
             memory_mib: spec.memory_mib,
+            monitored: spec.monitored,
             volumes: vec![(Disk::VDA, spec.root), (Disk::VDB, spec.data)],
             boots: Vec::new(),
         };
@@ -134,6 +152,7 @@ impl Guest {
         File::create(&log).map_err(at(&log))?;
         self.lab.give_to_qemu(&log)?;
         let uuid = uuid_of(&self.name);
+        let monitor = self.monitored.then(|| self.monitor_socket());
         let parts = xml::Parts {
             name: &self.name,
             uuid: &uuid,
@@ -141,6 +160,7 @@ impl Guest {
             command_line: &format!("vf.seed={seed} vf.mode={mode} vf.rate={}", self.rate),
             serial_log: &log.to_string_lossy(),
             disks: &self.volumes,
+            monitor: monitor.as_deref(),
         };
         let file = self.dir.join("domain.xml");
         fs::write(&file, xml::domain(&self.lab, &parts)?).map_err(at(&file))?;
@@ -206,6 +226,18 @@ impl Guest {
     pub fn acks(&self) -> Result<Acks, LabError> {
         let log = self.serial_log().ok_or_else(|| self.fault("has not been started".into()))?;
         Acks::parse(&fs::read(log).map_err(at(log))?).map_err(|e| self.fault(e.to_string()))
+    }
+
+    fn monitor_socket(&self) -> PathBuf {
+        self.dir.join("monitor.sock")
+    }
+
+    /// Connects to the monitor of a running guest that was made with [`Spec::monitored`].
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn monitor(&self) -> Result<Monitor, LabError> {
+        Monitor::connect(&self.monitor_socket())
     }
 
     /// Waits until the current boot has at least `more` acknowledgements more than now.
@@ -365,6 +397,7 @@ impl Guest {
             persistent: true,
             rate: 0,
             memory_mib: 160,
+            monitored: false,
             volumes: Vec::new(),
             boots: Vec::new(),
         };

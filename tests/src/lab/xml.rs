@@ -11,6 +11,8 @@ pub(crate) struct Parts<'a> {
     pub command_line: &'a str,
     pub serial_log: &'a str,
     pub disks: &'a [(Disk, Volume)],
+    /// Socket of a QEMU monitor beside libvirt's own.
+    pub monitor: Option<&'a std::path::Path>,
 }
 
 pub(crate) fn domain(lab: &Lab, parts: &Parts<'_>) -> Result<String, LabError> {
@@ -19,8 +21,18 @@ pub(crate) fn domain(lab: &Lab, parts: &Parts<'_>) -> Result<String, LabError> {
         disks += &disk_xml(lab, *disk, volume)?;
     }
     let Parts { name, uuid, memory_mib, command_line, serial_log, .. } = parts;
+    let monitor = parts.monitor.map_or_else(String::new, |path| {
+        format!(
+            "  <qemu:commandline>
+    <qemu:arg value='-qmp'/>
+    <qemu:arg value='unix:{},server=on,wait=off'/>
+  </qemu:commandline>
+",
+            path.display()
+        )
+    });
     Ok(format!(
-        "<domain type='qemu'>
+        "<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>
   <uuid>{uuid}</uuid>
   <memory unit='MiB'>{memory_mib}</memory>
@@ -42,7 +54,7 @@ pub(crate) fn domain(lab: &Lab, parts: &Parts<'_>) -> Result<String, LabError> {
     </serial>
     <memballoon model='none'/>
   </devices>
-</domain>
+{monitor}</domain>
 ",
         lab.setting("VOLFERRY_LAB_KERNEL")?,
         lab.built("initramfs.gz")?.display(),

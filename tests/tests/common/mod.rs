@@ -6,34 +6,17 @@ pub mod stand;
 use serde_json::Value;
 use volferry_tests::agent::{Agent, Answer};
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Base, Guest, Lab, LabError, Place, Spec, Volume};
+use volferry_tests::lab::{Base, Guest, Lab, LabError, Place, Spec, Volume, watchdog};
 
 pub type Outcome = Result<(), LabError>;
 
 /// The lab, which these tests cannot do without, without anything an earlier run left of `name`.
 pub fn lab(name: &str) -> Lab {
     let lab = Lab::from_env().expect("the lab is up: `make test-lab` brings it up");
+    watchdog::begin(&lab, name);
     lab.build_images().expect("the guest's images can be built");
-    clean(&lab, name).expect("what an earlier run left can be removed");
+    lab.sweep(name).expect("what an earlier run left can be removed");
     lab
-}
-
-/// Removes a guest and every volume whose name begins with its own.
-pub fn clean(lab: &Lab, name: &str) -> Outcome {
-    // Both fail when there is nothing to end, which is what is wanted.
-    lab.virsh(&["destroy", name]).ok();
-    lab.virsh(&["undefine", name]).ok();
-    for volume in volumes_of(lab, name)? {
-        let (pool, volume) = volume.split_once('/').expect("volumes_of names the pool");
-        if pool.starts_with("vf-") {
-            lab.rbd(&["snap", "unprotect", &format!("{pool}/{volume}@base")]).ok();
-            lab.rbd(&["snap", "purge", "--no-progress", &format!("{pool}/{volume}")])?;
-            lab.remove(&Volume::rbd(pool, volume))?;
-        } else {
-            std::fs::remove_file(lab.pool(pool)?.join(volume)).expect("a file can be removed");
-        }
-    }
-    Ok(())
 }
 
 /// A guest whose two disks start as qcow2 files of the pool `nfs`.
@@ -52,7 +35,7 @@ pub fn guest_on(
     data: Volume,
     persistent: bool,
 ) -> Result<Guest, LabError> {
-    let spec = Spec::new(name, root, data);
+    let spec = Spec::new(name, root, data).monitored();
     Guest::create(lab, if persistent { spec } else { spec.transient() })
 }
 
@@ -67,26 +50,7 @@ pub fn expected(lab: &Lab, pool: &str, stem: &str) -> Result<Volume, LabError> {
 
 /// Names of everything in the lab's pools that belongs to the guest of this name, the agent's own included.
 pub fn volumes_of(lab: &Lab, name: &str) -> Result<Vec<String>, LabError> {
-    let ours =
-        |volume: &str| volume.starts_with(&format!("{name}-")) || volume.starts_with(".volferry-");
-    let mut found = Vec::new();
-    for pool in ["vf-a", "vf-b"] {
-        let names = lab.rbd(&["ls", pool])?;
-        found.extend(names.lines().filter(|name| ours(name)).map(|name| format!("{pool}/{name}")));
-    }
-    for pool in ["nfs", "smp", "local", "small"] {
-        let Ok(folder) = lab.pool(pool) else { continue };
-        let entries = std::fs::read_dir(folder).expect("the lab's folders can be read");
-        let names = entries.map(|entry| entry.expect("an entry").file_name());
-        found.extend(
-            names
-                .map(|name| name.to_string_lossy().into_owned())
-                .filter(|name| ours(name))
-                .map(|name| format!("{pool}/{name}")),
-        );
-    }
-    found.sort();
-    Ok(found)
+    lab.volumes_of(name)
 }
 
 /// Moves a disk and holds the answer against what a move promises.

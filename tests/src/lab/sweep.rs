@@ -1,0 +1,54 @@
+//! What there is of one guest in the pools of the lab, and its removal.
+
+use super::{Lab, LabError, Volume, at};
+
+impl Lab {
+    /// Names of everything in the lab's pools that belongs to the guest of this name, the agent's own included, as
+    /// `POOL/NAME`, sorted.
+    ///
+    /// # Errors
+    /// When a pool cannot be read.
+    pub fn volumes_of(&self, name: &str) -> Result<Vec<String>, LabError> {
+        let ours = |volume: &str| {
+            volume.starts_with(&format!("{name}-")) || volume.starts_with(".volferry-")
+        };
+        let mut found = Vec::new();
+        for pool in ["vf-a", "vf-b"] {
+            let names = self.rbd(&["ls", pool])?;
+            found.extend(names.lines().filter(|n| ours(n)).map(|n| format!("{pool}/{n}")));
+        }
+        for pool in ["nfs", "smp", "local", "small"] {
+            let Ok(folder) = self.pool(pool) else { continue };
+            for entry in std::fs::read_dir(folder).map_err(at(folder))? {
+                let entry = entry.map_err(at(folder))?.file_name();
+                let entry = entry.to_string_lossy();
+                if ours(&entry) {
+                    found.push(format!("{pool}/{entry}"));
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes a guest and every volume whose name begins with its own.
+    ///
+    /// # Errors
+    /// When a volume cannot be removed.
+    pub fn sweep(&self, name: &str) -> Result<(), LabError> {
+        // Both fail when there is nothing to end, which is what is wanted.
+        self.virsh(&["destroy", name]).ok();
+        self.virsh(&["undefine", name]).ok();
+        for volume in self.volumes_of(name)? {
+            let Some((pool, volume)) = volume.split_once('/') else { continue };
+            if pool.starts_with("vf-") {
+                self.rbd(&["snap", "unprotect", &format!("{pool}/{volume}@base")]).ok();
+                self.rbd(&["snap", "purge", "--no-progress", &format!("{pool}/{volume}")])?;
+                self.remove(&Volume::rbd(pool, volume))?;
+            } else {
+                self.remove(&Volume::qcow2(self.pool(pool)?.join(volume)))?;
+            }
+        }
+        Ok(())
+    }
+}
