@@ -5,3 +5,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target/release/lab-latency "${MIGRATIONS:-200}"
 target/release/lab-compare "${PAIRS:-10}"
+target/release/lab-offline "${OFFLINE_PAIRS:-3}"

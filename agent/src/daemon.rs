@@ -25,6 +25,7 @@ use crate::api::{Agent, server};
 use crate::config::{self, Config, ConfigError};
 use crate::engine::{Engine, Tuning};
 use crate::facts::HostFacts;
+use crate::host::copies::HostCopies;
 use crate::host::files::HostFiles;
 use crate::host::images::{HostImages, ImageTimeouts};
 use crate::journal::{Journal, JournalError};
@@ -35,6 +36,8 @@ use crate::{report, telemetry};
 
 /// The journal's file inside the state folder.
 const JOURNAL: &str = "journal.sqlite";
+/// The folder inside it for what copies need while they run.
+const COPIES: &str = "copies";
 
 /// Moves the disks of this host's running virtual machines between storage pools.
 #[derive(Debug, Parser)]
@@ -73,6 +76,9 @@ pub enum DaemonError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The folder of copies.
+    #[error("the folder for copies cannot be made in the state folder")]
+    Copies(#[source] io::Error),
     /// The runtime or its signals.
     #[error("the runtime cannot be started")]
     Runtime(#[source] io::Error),
@@ -116,11 +122,13 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
 /// This is the one place where the parts of an engine are put together.
 async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
     let libvirt = LibvirtPorts::connect(&config.libvirt_uri, Timeouts::default())?;
+    let copies = config.state_dir.join(COPIES);
     let ports = Ports {
         domains: libvirt.clone(),
         jobs: libvirt.clone(),
         events: libvirt.clone(),
         pools: libvirt.clone(),
+        copies: Arc::new(HostCopies::new(libvirt.clone(), copies).map_err(DaemonError::Copies)?),
         images: Arc::new(HostImages::new(libvirt, ImageTimeouts::default())),
         files: Arc::new(HostFiles::default()),
         clock: Arc::new(SystemClock),

@@ -25,6 +25,7 @@ use context::Context;
 pub use context::Tuning;
 pub use inventory::{DiskListing, HostListing, PoolListing};
 pub use leftovers::{LeftoverError, Retried};
+use observe::Located;
 use owner::Owner;
 use registry::{Registry, Reservation};
 use tokio::sync::watch;
@@ -39,7 +40,7 @@ use crate::operation::{Admission, OperationView};
 use crate::plan::{Plan, Refusal, RefusalCode};
 use crate::ports::Ports;
 use crate::report::chain;
-use crate::spec::{BytesPerSecond, DiskTarget, DomainReference, MigrateSpec, OperationId};
+use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
 
 /// How many finished operations are kept at hand; older ones are read from the journal.
 const FINISHED_AT_HAND: usize = 1000;
@@ -159,13 +160,13 @@ impl Engine {
         if let Ok(Some(view)) = self.context.journal.view(&spec.operation).await {
             return same(&spec, Arc::new(view));
         }
-        let (domain, target) = observe::locate(&self.context.ports, &spec).await?;
+        let located = observe::locate(&self.context, &spec).await?;
         // Claimed before the long look at the world, so that of two requests at once only one goes on.
-        let claim = match self.registry.claim(&spec, &domain.uuid, &target) {
+        let claim = match self.registry.claim(&spec, &located) {
             Ok(claim) => claim,
-            Err(admission) => return Err(not_admitted(&spec, &admission, &domain.name, &target)),
+            Err(admission) => return Err(not_admitted(&spec, &admission, &located)),
         };
-        let plan = observe::plan(&self.context, &spec, &domain).await?;
+        let plan = observe::plan(&self.context, &spec, &located).await?;
         let view = owner::first_view(&plan, self.context.ports.clock.now());
         if let Err(error) = self.context.journal.create(&plan, &view).await {
             tracing::error!(error = %chain(&error), "the journal took no new operation");
@@ -183,11 +184,11 @@ impl Engine {
     ///
     /// Errors: a refusal.
     pub async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
-        let (domain, target) = observe::locate(&self.context.ports, &spec).await?;
-        if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &domain.uuid, &target) {
-            return Err(not_admitted(&spec, &busy, &domain.name, &target));
+        let located = observe::locate(&self.context, &spec).await?;
+        if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &located) {
+            return Err(not_admitted(&spec, &busy, &located));
         }
-        observe::plan(&self.context, &spec, &domain).await
+        observe::plan(&self.context, &spec, &located).await
     }
 
     /// One operation, at hand or from the journal.
@@ -255,6 +256,13 @@ impl Engine {
                 reason: format!("it is {} and copies no more", view.state),
             });
         }
+        if view.offline {
+            return Err(CommandError::NotAllowed {
+                operation: id.clone(),
+                reason: "the limit of an offline copy holds from its beginning to its end"
+                    .to_owned(),
+            });
+        }
         self.wish(id, Wish::Bandwidth { limit }, |wishes| wishes.bandwidth = Some(limit)).await
     }
 
@@ -298,16 +306,11 @@ fn same(spec: &MigrateSpec, view: Arc<OperationView>) -> Result<Arc<OperationVie
     if view.spec == *spec { Ok(view) } else { Err(id_taken(spec)) }
 }
 
-fn not_admitted(
-    spec: &MigrateSpec,
-    admission: &Admission,
-    domain: &str,
-    target: &DiskTarget,
-) -> Refusal {
+fn not_admitted(spec: &MigrateSpec, admission: &Admission, located: &Located) -> Refusal {
     match admission {
         Admission::Busy(other) => Refusal::new(
             RefusalCode::Busy,
-            format!("disk {target} of domain {domain} is being moved by operation {other}"),
+            format!("{} is being moved by operation {other}", located.words()),
         ),
         Admission::Accepted | Admission::Same(_) | Admission::IdTaken => id_taken(spec),
     }

@@ -1,13 +1,14 @@
 //! What was observed: one look at the world, as plain values. Gathering them is `engine::observe`'s work; nothing
 //! here reads anything.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rbdutils::monitors::MonitorList;
 
 use crate::ports::{
-    BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageObservation,
-    QemuBlockDevice, RbdPoolSpace, Snapshots,
+    BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageHeader,
+    ImageObservation, QemuBlockDevice, RbdPoolSpace, Snapshots,
 };
 use crate::spec::{Identity, Limits, Pool};
 
@@ -49,6 +50,30 @@ pub struct WorldFacts {
     pub clusters: Option<ClusterIds>,
     /// Another domain of this host that uses the source.
     pub other_user: Option<String>,
+}
+
+/// What was seen besides, of a volume that nobody is to use while it is moved.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OfflineFacts {
+    /// Who has it open, in words.
+    pub users: Vec<String>,
+    /// The domain has a saved state, which names the volume itself.
+    pub managed_save: bool,
+    /// The files below a qcow2 file, the next one first.
+    pub layers: Vec<Layer>,
+}
+
+/// A file that the header of the one above names as its backing file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// Its path; none when the name is in a form that is not read.
+    pub path: Option<PathBuf>,
+    /// The name, as written.
+    pub name: String,
+    /// Its format, as written in the header above.
+    pub format: Option<String>,
+    /// Its own header, of a qcow2 file that is there.
+    pub header: Option<ImageHeader>,
 }
 
 /// The ids (`fsid`) of two clusters; equal ids are one cluster, whatever monitors were named.

@@ -3,11 +3,13 @@
 //! Paths and clusters may hang: every call is bounded in time and in number. Nothing is decided here.
 
 mod confinement;
+pub mod copies;
 pub mod files;
 pub mod images;
 pub mod keys;
 mod mounts;
 mod qcow2;
 
+pub use copies::HostCopies;
 pub use files::HostFiles;
 pub use images::HostImages;

@@ -7,7 +7,9 @@
 pub mod access;
 pub mod complete;
 pub mod libvirt_pool;
+pub mod lone_volume;
 pub mod naming;
+pub mod offline;
 pub mod policy;
 pub mod qemu_view;
 pub mod refusal;
@@ -24,4 +26,4 @@ pub mod steps;
 pub use complete::complete;
 pub use refusal::{Refusal, RefusalCode};
 pub use route::{Destination, Route, SourceVolume};
-pub use steps::{Plan, Step, StepKind};
+pub use steps::{Plan, PlannedCopy, Step, StepKind};

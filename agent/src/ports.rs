@@ -4,6 +4,7 @@
 //! for real, `fake/` as a programmable world; one contract test holds both to the same behaviour.
 
 pub mod clock;
+pub mod copies;
 pub mod domains;
 pub mod error;
 pub mod events;
@@ -16,13 +17,17 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use clock::Clock;
+pub use copies::{Comparison, CopyError, CopySide, Done, Image, ImageCopies, ImageCopy};
 pub use domains::{
     BlockInfo, DomainObservation, DomainState, DomainSummary, Domains, HostVersions,
     QemuBlockDevice, Snapshots,
 };
 pub use error::{ErrorClass, PortError};
 pub use events::{DomainEvent, EventKind, Events, JobEnd, TimedEvent};
-pub use files::{FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation};
+pub use files::{
+    BackingName, FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation,
+    ImageHeader,
+};
 pub use images::{ImageObservation, Images, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
 pub use pools::StoragePools;
@@ -40,6 +45,8 @@ pub struct Ports {
     pub images: Arc<dyn Images>,
     /// Image files.
     pub files: Arc<dyn Files>,
+    /// Copies of volumes nobody uses.
+    pub copies: Arc<dyn ImageCopies>,
     /// Storage pools of libvirt.
     pub pools: Arc<dyn StoragePools>,
     /// Time.

@@ -14,7 +14,7 @@ pub mod volume;
 
 pub use flags::{CopyFlag, CopyFlags};
 pub use limits::{Limits, Reserve};
-pub use migrate::MigrateSpec;
+pub use migrate::{MigrateSpec, Subject};
 pub use names::{
     CheckpointName, DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName,
     LeftoverId, OperationId, PoolName, VolumeName,

@@ -242,7 +242,8 @@ async fn a_domain_that_does_not_run_is_refused_with_its_state() {
         (DomainState::Other, "does not name"),
     ] {
         host.change(|domain| domain.state = state);
-        let request = host.request();
+        // One that is shut off would be copied offline.
+        let request = pb::MigrateRequest { live: true, ..host.request() };
         host.refused_with(request, "not-running", &["web", word]).await;
     }
     host.change(|domain| domain.state = DomainState::Running);

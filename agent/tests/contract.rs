@@ -18,6 +18,8 @@ mod images;
 #[path = "real_ports/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests of the real ports alone")]
 mod lab;
+#[path = "contract/offline.rs"]
+mod offline;
 #[path = "contract/real.rs"]
 mod real;
 #[path = "contract/stage.rs"]
@@ -82,4 +84,8 @@ contract! {
     files::a_file_is_removed_by_its_identity_only;
     files::an_open_file_is_renamed_and_removed;
     files::what_is_not_there_is_told_as_such;
+    offline::a_copy_holds_what_its_source_holds;
+    offline::a_running_guest_is_a_user_of_its_volume;
+    offline::a_copy_that_is_given_up_lets_go_of_both_images;
+    offline::a_header_says_what_a_guest_sees;
 }

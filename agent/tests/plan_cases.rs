@@ -100,7 +100,13 @@ fn plan(folder: &Path, want: &Value) -> Value {
     };
     let disk = DiskReference::new(text(want, "disk")).expect("a disk");
     let to = PoolName::new(text(want, "to")).expect("a pool");
-    let request = Request { disk: &disk, to: &to, destination_volume: None, write_blocking: false };
+    let request = Request {
+        disk: &disk,
+        to: &to,
+        destination_volume: None,
+        write_blocking: false,
+        offline: false,
+    };
     offline_json(&host, &read("domain.xml"), &request).0
 }
 

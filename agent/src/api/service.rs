@@ -61,7 +61,7 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         let caller = caller(&request);
         let spec = MigrateSpec::try_from(request.into_inner())?;
         info!(
-            operation = %spec.operation, domain = %spec.domain, disk = %spec.disk, to = %spec.to,
+            operation = %spec.operation, subject = %spec.subject, to = %spec.to,
             caller, "migration asked for"
         );
         let id = spec.operation.clone();
@@ -229,7 +229,9 @@ fn commanded(answer: Result<Arc<OperationView>, CommandError>) -> Answer<pb::Ope
 }
 
 fn is_of(view: &OperationView, domain: &DomainReference) -> bool {
-    view.domain_name == domain.as_str() || domain.as_uuid().as_ref() == Some(&view.domain_uuid)
+    let is_it =
+        view.domain_name == domain.as_str() || domain.as_uuid().as_ref() == Some(&view.domain_uuid);
+    is_it && !view.domain_uuid.is_none()
 }
 
 /// One page, beginning after the operation the token names.

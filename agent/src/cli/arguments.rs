@@ -26,7 +26,7 @@ const EXIT_CODES: &str = "Exit codes:
   5  the agent cannot be reached, or was lost: ask again
   6  the outcome needs an operator";
 
-/// Moves the disks of running virtual machines between storage pools
+/// Moves the disks of virtual machines between storage pools while they run, and volumes while nobody uses them
 #[derive(Debug, Parser)]
 #[command(name = "volferry", version, after_help = EXIT_CODES)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
@@ -64,7 +64,7 @@ pub enum Format {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Move a disk of a running virtual machine to another pool
+    /// Move a disk of a virtual machine, or a volume nobody uses, to another pool
     Migrate(MigrateArguments),
     /// Show what a move would do, without doing it
     Plan(PlanArguments),
@@ -138,10 +138,44 @@ pub struct RequestOptions {
     /// Move although this checkpoint's bitmaps are lost; may be given more than once
     #[arg(long, value_name = "NAME")]
     pub allow_checkpoint_loss: Vec<String>,
+
+    /// A volume that no domain uses, instead of a domain's disk
+    #[arg(long, value_name = "POOL/NAME", requires = "format")]
+    #[arg(conflicts_with_all = ["live", "write_blocking", "allow_checkpoint_loss"])]
+    pub volume: Option<String>,
+
+    /// The format of that volume, raw or qcow2; it is never guessed
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        hide_possible_values = true,
+        requires = "volume"
+    )]
+    pub format: Option<ImageFormat>,
+
+    /// Only while the guest runs; without it, the disk of a stopped domain is copied offline
+    #[arg(long)]
+    pub live: bool,
+
+    /// Offline: remove the source without comparing it with its copy
+    #[arg(long)]
+    pub no_compare: bool,
+}
+
+/// The format of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImageFormat {
+    /// No header
+    Raw,
+    /// QEMU's copy-on-write format
+    Qcow2,
 }
 
 /// `volferry migrate`.
 #[derive(Debug, Args)]
+#[command(override_usage = "volferry migrate [OPTIONS] --to <POOL> <DOMAIN> <DISK>
+       volferry migrate [OPTIONS] --to <POOL> --volume <POOL/NAME> --format <raw|qcow2>")]
 #[command(after_help = "Progress goes to standard error: a bar on a terminal, lines otherwise.
 The summary goes to standard output. With --output json, standard output has one
 object a line: {\"event\": \"state\" | \"progress\" | \"note\" | \"final\", ..}; all but notes
@@ -151,11 +185,13 @@ carry the whole \"operation\", the shape of `volferry ops show`. \"final\" is th
 Ctrl-C asks once; a second one within 5 s cancels. Without a terminal, the first
 Ctrl-C or SIGTERM cancels. Either way the command waits for the end.")]
 pub struct MigrateArguments {
-    /// The domain, by name or uuid
-    pub domain: String,
+    /// The domain, by name or uuid: moved live while it runs, offline while it is stopped
+    #[arg(required_unless_present = "volume", conflicts_with = "volume")]
+    pub domain: Option<String>,
 
     /// The disk, by target (vda) or exact source (pool/image, a path)
-    pub disk: String,
+    #[arg(required_unless_present = "volume", conflicts_with = "volume")]
+    pub disk: Option<String>,
 
     /// The destination pool
     #[arg(long, value_name = "POOL")]
@@ -176,19 +212,22 @@ pub struct MigrateArguments {
 /// `volferry plan`.
 #[derive(Debug, Args)]
 #[command(override_usage = "volferry plan [OPTIONS] --to <POOL> <DOMAIN> <DISK>
+       volferry plan [OPTIONS] --to <POOL> --volume <POOL/NAME> --format <raw|qcow2>
        volferry plan --domain-xml <FILE> --disk <TARGET> --to <POOL> --config <FILE>")]
 #[command(
-    after_help = "Exit code 0: accepted, 3: refused. The second form asks no agent and no libvirt:
+    after_help = "Exit code 0: accepted, 3: refused. The last form asks no agent and no libvirt:
 what it could not look at is listed under \"unchecked\"."
 )]
 pub struct PlanArguments {
     /// The domain, by name or uuid
-    #[arg(required_unless_present = "domain_xml", conflicts_with = "domain_xml")]
+    #[arg(required_unless_present_any = ["domain_xml", "volume"])]
+    #[arg(conflicts_with_all = ["domain_xml", "volume"])]
     pub domain: Option<String>,
 
     /// The disk, by target or exact source
     #[arg(value_name = "DISK", id = "DISK")]
-    #[arg(required_unless_present = "domain_xml", conflicts_with = "domain_xml")]
+    #[arg(required_unless_present_any = ["domain_xml", "volume"])]
+    #[arg(conflicts_with_all = ["domain_xml", "volume"])]
     pub online_disk: Option<String>,
 
     /// The destination pool
@@ -202,6 +241,7 @@ pub struct PlanArguments {
     #[arg(long, value_name = "FILE", requires = "disk", requires = "config")]
     #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline", "allow_checkpoint_loss"])]
     #[arg(conflicts_with_all = ["keep_source_name", "delete_source_snapshots"])]
+    #[arg(conflicts_with_all = ["volume", "live", "no_compare"])]
     pub domain_xml: Option<PathBuf>,
 
     /// The disk in that XML, by target

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tokio::time::{Instant, sleep};
 
-use super::arguments::{MigrateArguments, RequestOptions};
+use super::arguments::{ImageFormat, MigrateArguments, RequestOptions};
 use super::client::Client;
 use super::failure::Failure;
 use super::follow::{self, Interrupts, Wish};
@@ -26,7 +26,7 @@ pub async fn run(
     // An id of our own, so that the operation can be found again whatever happens to the connection.
     let id = arguments.operation_id.unwrap_or_else(OperationId::random).to_string();
     let request =
-        request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options);
+        request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options)?;
     let accepted = accept(&mut client, request, &mut interrupts).await?;
     if arguments.detach {
         if output.is_json() {
@@ -93,15 +93,19 @@ async fn insist(mut client: Client, request: pb::MigrateRequest) -> Result<pb::O
 /// The request on the wire.
 pub fn request(
     operation_id: String,
-    domain: String,
-    disk: String,
+    domain: Option<String>,
+    disk: Option<String>,
     to_pool: String,
     options: RequestOptions,
-) -> pb::MigrateRequest {
-    pb::MigrateRequest {
+) -> Result<pb::MigrateRequest, Failure> {
+    let volume = match (options.volume, options.format) {
+        (Some(volume), Some(format)) => Some(volume_selector(&volume, format)?),
+        _ => None,
+    };
+    Ok(pb::MigrateRequest {
         operation_id,
-        domain,
-        disk,
+        domain: domain.unwrap_or_default(),
+        disk: disk.unwrap_or_default(),
         to_pool,
         destination_volume: options.destination_volume.unwrap_or_default(),
         bandwidth_bytes_per_second: options.bandwidth.map_or(0, u64::from),
@@ -112,5 +116,21 @@ pub fn request(
         manual_pivot: options.manual_pivot,
         deadline: options.deadline.map(duration),
         allow_checkpoint_loss: options.allow_checkpoint_loss,
-    }
+        volume,
+        live: options.live,
+        no_compare: options.no_compare,
+    })
+}
+
+/// `POOL/NAME`.
+fn volume_selector(volume: &str, format: ImageFormat) -> Result<pb::VolumeSelector, Failure> {
+    let Some((pool, name)) = volume.split_once('/') else {
+        let text = format!("--volume {volume:?} is not of the form POOL/NAME");
+        return Err(Failure::new(Exit::Usage, text));
+    };
+    let format = match format {
+        ImageFormat::Raw => pb::VolumeFormat::Raw,
+        ImageFormat::Qcow2 => pb::VolumeFormat::Qcow2,
+    };
+    Ok(pb::VolumeSelector { pool: pool.to_owned(), name: name.to_owned(), format: format.into() })
 }

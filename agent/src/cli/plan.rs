@@ -29,11 +29,11 @@ pub async fn online(
     let mut client = Client::connect(socket).await?;
     let request = migrate::request(
         String::new(),
-        arguments.domain.unwrap_or_default(),
-        arguments.online_disk.unwrap_or_default(),
+        arguments.domain,
+        arguments.online_disk,
         arguments.to,
         arguments.options,
-    );
+    )?;
     match client.plan(request).await {
         Ok(plan) => {
             show(&render::accepted(&plan), output);
@@ -87,6 +87,7 @@ fn plan_offline(
         to: &to,
         destination_volume: volume.as_ref(),
         write_blocking: arguments.write_blocking,
+        offline: false,
     };
     Ok(offline_json(&host, xml, &request))
 }

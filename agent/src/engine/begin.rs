@@ -9,7 +9,6 @@ use super::owner::{Owner, Stop, internal};
 use super::turns;
 use crate::operation::queue::Turn;
 use crate::operation::{Event, Failure, FailureCause, Side};
-use crate::plan::complete::check_state;
 use crate::plan::{Plan, Refusal, stale};
 
 /// Takes an operation from `queued` to `planned`.
@@ -92,9 +91,8 @@ async fn plan_again(owner: &mut Owner) -> Result<Plan, Stop> {
 
 async fn look(owner: &Owner) -> Result<Plan, Refusal> {
     let context = &owner.context;
-    let domain = observe::domain(&context.ports, &owner.plan.domain.clone().into()).await?;
-    check_state(&domain.name, domain.state)?;
-    observe::plan(context, &owner.plan.spec, &domain).await
+    let located = observe::locate_again(context, &owner.plan).await?;
+    observe::plan(context, &owner.plan.spec, &located).await
 }
 
 impl Owner {

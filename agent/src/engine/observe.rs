@@ -1,30 +1,100 @@
 //! One look at the world for one request: the only reads that decide anything. Errors of the world become refusals
 //! here, each with its code.
 
+mod offline;
+
 use super::context::Context;
 use super::users::other_user;
 use crate::facts::{ClusterIds, DestinationFacts, SourceFacts, WorldFacts};
 use crate::operation::RetryClass;
 use crate::plan::complete::check_state;
+use crate::plan::offline::check_stopped;
 use crate::plan::route::{self, Request};
-use crate::plan::{Plan, Refusal, RefusalCode, Route, access, complete};
-use crate::ports::{DomainObservation, ErrorClass, PortError, Ports};
+use crate::plan::{self, Plan, Refusal, RefusalCode, Route, access, complete, lone_volume};
+use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::{
-    DiskTarget, DomainReference, MigrateSpec, Pool, PoolName, RbdPoolAddress, VolumeLocation,
+    DiskReference, DiskTarget, DomainReference, DomainUuid, MigrateSpec, Pool, PoolName,
+    RbdPoolAddress, Subject, VolumeLocation,
 };
 
-/// Finds the domain and the disk a request is about. Who works on that disk decides before anything about the disk
-/// itself: an operation of ours shows as a block job there.
+/// What a request is about, found.
+#[derive(Debug, Clone)]
+pub struct Located {
+    /// The domain; none of a volume alone.
+    pub domain: Option<DomainObservation>,
+    /// The disk.
+    pub target: DiskTarget,
+    /// The volume, where that is known so early.
+    pub source: Option<VolumeLocation>,
+}
+
+impl Located {
+    /// The domain's uuid, or the one that stands for none.
+    pub fn uuid(&self) -> DomainUuid {
+        self.domain.as_ref().map_or_else(DomainUuid::none, |domain| domain.uuid.clone())
+    }
+
+    /// Whether nobody is to use the volume while it is moved.
+    pub fn is_offline(&self) -> bool {
+        self.domain.as_ref().is_none_or(|domain| domain.state != DomainState::Running)
+    }
+
+    /// What is moved, in words.
+    pub fn words(&self) -> String {
+        match (&self.domain, &self.source) {
+            (Some(domain), _) => format!("disk {} of domain {}", self.target, domain.name),
+            (None, Some(source)) => format!("volume {source}"),
+            (None, None) => "the volume".to_owned(),
+        }
+    }
+}
+
+/// Finds what a request is about. Who works on that disk decides before anything about the disk itself: an operation
+/// of ours shows as a block job there.
 ///
 /// Errors: a refusal; nothing was changed.
-pub async fn locate(
-    ports: &Ports,
+pub async fn locate(context: &Context, spec: &MigrateSpec) -> Result<Located, Refusal> {
+    match &spec.subject {
+        Subject::Disk { domain, .. } => locate_disk(context, spec, domain).await,
+        Subject::Volume { volume_pool, volume_name, .. } => {
+            let source = lone_volume::location(&context.host, volume_pool, volume_name)?;
+            Ok(Located { domain: None, target: DiskTarget::of_volume(), source: Some(source) })
+        }
+    }
+}
+
+/// Finds what an accepted operation is about once more.
+///
+/// Errors: the domain is not there any more, or not in the state it was accepted in.
+pub async fn locate_again(context: &Context, plan: &Plan) -> Result<Located, Refusal> {
+    if plan.domain.is_none() {
+        return locate(context, &plan.spec).await;
+    }
+    let reference = plan.domain.clone().into();
+    let found = domain(&context.ports, &reference).await?;
+    match plan.is_offline() {
+        true => check_stopped(&found.name, found.state, found.persistent)?,
+        false => check_state(&found.name, found.state)?,
+    }
+    locate_disk(context, &plan.spec, &reference).await
+}
+
+async fn locate_disk(
+    context: &Context,
     spec: &MigrateSpec,
-) -> Result<(DomainObservation, DiskTarget), Refusal> {
-    let domain = domain(ports, &spec.domain).await?;
-    check_state(&domain.name, domain.state)?;
-    let target = route::find_target(&domain.live_xml, &spec.disk)?;
-    Ok((domain, target))
+    reference: &DomainReference,
+) -> Result<Located, Refusal> {
+    let Subject::Disk { disk, .. } = &spec.subject else {
+        return Err(Refusal::new(RefusalCode::DiskNotFound, "a volume is no disk of a domain"));
+    };
+    let domain = domain(&context.ports, reference).await?;
+    let stopped = domain.state == DomainState::ShutOff && domain.persistent;
+    if spec.live || !stopped {
+        check_state(&domain.name, domain.state)?;
+    }
+    let target = route::find_target(&domain.live_xml, disk)?;
+    let source = route::find_source(&context.host, &domain.live_xml, disk);
+    Ok(Located { domain: Some(domain), target, source })
 }
 
 /// Looks, decides, and writes the plan.
@@ -33,16 +103,34 @@ pub async fn locate(
 pub async fn plan(
     context: &Context,
     spec: &MigrateSpec,
-    domain: &DomainObservation,
+    located: &Located,
 ) -> Result<Plan, Refusal> {
+    let offline = located.is_offline();
+    let (xml, disk) = match (&spec.subject, &located.domain, &located.source) {
+        (Subject::Disk { disk, .. }, Some(domain), _) => (domain.live_xml.clone(), disk.clone()),
+        (Subject::Volume { volume_format, .. }, _, Some(source)) => {
+            let disk = DiskReference::from(located.target.clone());
+            (lone_volume::xml(source, *volume_format)?, disk)
+        }
+        _ => return Err(Refusal::new(RefusalCode::DiskNotFound, "there is nothing to be moved")),
+    };
     let request = Request {
-        disk: &spec.disk,
+        disk: &disk,
         to: &spec.to,
         destination_volume: spec.destination_volume.as_ref(),
         write_blocking: spec.write_blocking,
+        offline,
     };
     let pool = pool_of_libvirt(context, &spec.to).await?;
-    let route = route::choose_among(&context.host, pool.as_ref(), &domain.live_xml, &request)?;
+    let route = route::choose_among(&context.host, pool.as_ref(), &xml, &request)?;
+    if offline {
+        let named = located.domain.as_ref().map(|domain| (domain.name.as_str(), &domain.uuid));
+        let (world, seen) = offline::look(context, located, &route).await?;
+        return plan::offline::complete(spec, named, &context.host, &route, &world, &seen);
+    }
+    let Some(domain) = &located.domain else {
+        return Err(Refusal::new(RefusalCode::DomainNotFound, "there is no domain"));
+    };
     let world = world(&context.ports, domain, &route).await?;
     let reserve = &context.host.limits.reserve;
     complete(spec, &domain.name, &domain.uuid, &route, &world, reserve)

@@ -104,6 +104,7 @@ pub struct Owner {
 pub fn first_view(plan: &Plan, now: SystemTime) -> OperationView {
     OperationView {
         spec: plan.spec.clone(),
+        offline: plan.is_offline(),
         domain_name: plan.domain_name.clone(),
         domain_uuid: plan.domain.clone(),
         target: plan.target.clone(),
@@ -283,8 +284,7 @@ impl Owner {
         self.view.detail = None;
         self.view.waits_for_pivot &= next == State::Ready;
         tracing::info!(
-            operation = %self.id(), domain = %self.view.domain_name, disk = %self.view.target,
-            state = %next, "state"
+            operation = %self.id(), subject = %self.plan.subject(), state = %next, "state"
         );
         Ok(())
     }

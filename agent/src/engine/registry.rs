@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 use super::ViewReceiver;
+use super::observe::Located;
 use super::owner::Handle;
 use super::wishes::Wishes;
 use crate::operation::{Admission, OperationView, admission, admit};
-use crate::spec::{DiskTarget, DomainUuid, MigrateSpec, OperationId};
+use crate::spec::{DiskTarget, DomainUuid, MigrateSpec, OperationId, VolumeLocation};
 
 /// All operations at hand.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ struct Running {
 struct Claim {
     domain: DomainUuid,
     target: DiskTarget,
+    source: Option<VolumeLocation>,
     spec: MigrateSpec,
 }
 
@@ -89,8 +91,9 @@ impl Drop for ClaimGuard<'_> {
 }
 
 impl Claim {
-    fn new(spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Self {
-        Self { domain: domain.clone(), target: target.clone(), spec: spec.clone() }
+    fn new(spec: &MigrateSpec, located: &Located) -> Self {
+        let (target, source) = (located.target.clone(), located.source.clone());
+        Self { domain: located.uuid(), target, source, spec: spec.clone() }
     }
 }
 
@@ -130,8 +133,8 @@ impl Registry {
     }
 
     /// Whether the request may begin.
-    pub fn admit(&self, spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Admission {
-        self.lock().admit(spec, domain, target)
+    pub fn admit(&self, spec: &MigrateSpec, located: &Located) -> Admission {
+        self.lock().admit(spec, located)
     }
 
     /// Gives the disk to an operation, if the request may begin; it is given back when the guard is dropped.
@@ -140,15 +143,14 @@ impl Registry {
     pub fn claim(
         &self,
         spec: &MigrateSpec,
-        domain: &DomainUuid,
-        target: &DiskTarget,
+        located: &Located,
     ) -> Result<ClaimGuard<'_>, Admission> {
         let mut inner = self.lock();
-        match inner.admit(spec, domain, target) {
+        match inner.admit(spec, located) {
             Admission::Accepted => {}
             other => return Err(other),
         }
-        inner.claims.insert(spec.operation.clone(), Claim::new(spec, domain, target));
+        inner.claims.insert(spec.operation.clone(), Claim::new(spec, located));
         Ok(ClaimGuard { registry: self, id: Some(spec.operation.clone()) })
     }
 
@@ -156,7 +158,12 @@ impl Registry {
     pub fn insert(&self, view: Arc<OperationView>, handle: Handle, receiver: ViewReceiver) {
         let running = Running { view: receiver, wishes: handle.wishes };
         let mut inner = self.lock();
-        let claim = Claim::new(&view.spec, &view.domain_uuid, &view.target);
+        let claim = Claim {
+            domain: view.domain_uuid.clone(),
+            target: view.target.clone(),
+            source: Some(view.source.clone()),
+            spec: view.spec.clone(),
+        };
         inner.claims.insert(view.spec.operation.clone(), claim);
         inner.running.insert(view.spec.operation.clone(), running);
     }
@@ -204,15 +211,16 @@ impl Registry {
 }
 
 impl Inner {
-    fn admit(&self, spec: &MigrateSpec, domain: &DomainUuid, target: &DiskTarget) -> Admission {
+    fn admit(&self, spec: &MigrateSpec, located: &Located) -> Admission {
         let known = self.claims.values().map(|claim| admission::Known {
             spec: &claim.spec,
             domain: &claim.domain,
             target: &claim.target,
+            source: claim.source.as_ref(),
             // Its owner may have published the end and not yet given the disk back.
             finished: self.view(&claim.spec.operation).is_some_and(|view| view.state.is_final()),
         });
-        admit(spec, domain, target, known)
+        admit(spec, &located.uuid(), &located.target, located.source.as_ref(), known)
     }
 
     fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {

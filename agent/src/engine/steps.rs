@@ -2,14 +2,18 @@
 //! undo where there is one. A step looks nothing up in order to decide what to do: its values are in the plan.
 
 mod await_ready;
+mod compare_images;
+mod copy_image;
 mod create_destination;
 mod current;
 mod delete_snapshots;
+mod offline;
 mod pivot;
 mod publish_destination;
 mod remove_source;
 mod retire_source;
 pub(in crate::engine) mod start_copy;
+mod switch;
 mod trash_source;
 pub mod verify_move;
 pub mod volumes;
@@ -54,6 +58,11 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
             verify_move::run(owner).await;
             Ok(())
         }
+        Step::CopyImage { copy, bandwidth } => copy_image::run(owner, copy, *bandwidth).await,
+        Step::CompareImages { copy } => compare_images::run(owner, copy).await,
+        Step::Switch { manual_pivot, definition } => {
+            switch::run(owner, *manual_pivot, *definition).await
+        }
         Step::RetireSource { from, to, stays } => {
             retire_source::run(owner, from, to, stays.as_deref()).await;
             Ok(())
@@ -80,9 +89,13 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
     match step {
         Step::StartCopy { .. } => start_copy::undo(owner).await,
         Step::CreateDestination { volume, .. } => create_destination::undo(owner, volume).await,
+        Step::Switch { definition, .. } => switch::undo(owner, *definition).await,
         // The destination is removed under whichever name it has when its creation is undone.
         Step::PublishDestination { .. }
         | Step::AwaitReady { .. }
+        // What copied has ended with the step.
+        | Step::CopyImage { .. }
+        | Step::CompareImages { .. }
         | Step::Pivot
         | Step::VerifyMove
         | Step::RetireSource { .. }

@@ -108,7 +108,7 @@ async fn is_below(
 }
 
 /// What the name of a backing file in the header of `overlay` stands for.
-fn named(overlay: &Path, name: &str) -> Option<Named> {
+pub(super) fn named(overlay: &Path, name: &str) -> Option<Named> {
     if name.starts_with("rbd:") {
         let image: RbdString = name.parse().ok()?;
         return Some(Named::Rbd { monitors: image.monitors, image: image.image });
@@ -141,6 +141,26 @@ fn uses(xml: &str, is_it: impl Fn(&Named) -> bool) -> bool {
             .filter_map(Named::of)
             .any(|image| is_it(&image))
     })
+}
+
+/// Who has a volume open, in words, up to `ours` clients of ours left out. Opens nothing for writing.
+pub async fn open_by(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    ours: usize,
+) -> Result<Vec<String>, PortError> {
+    match volume {
+        VolumeLocation::File { path } => ports.files.users(path).await,
+        VolumeLocation::Rbd { address, image } => {
+            let seen = ports.images.observe(address, image).await?;
+            let watchers = seen.map_or_else(Vec::new, |image| image.watchers);
+            // Which of them is ours cannot be told from its address.
+            Ok(match watchers.len() > ours {
+                true => watchers.into_iter().map(|watcher| format!("client {watcher}")).collect(),
+                false => vec![],
+            })
+        }
+    }
 }
 
 /// Whether the domain's QEMU, asked, may have one of these names open: an image that was renamed while it was open

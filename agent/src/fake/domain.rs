@@ -26,6 +26,8 @@ pub struct Domain {
     pub inactive_xml: Option<String>,
     /// Snapshots and checkpoints.
     pub snapshots: Snapshots,
+    /// Whether it has a saved state.
+    pub managed_save: bool,
     /// The process, while it runs.
     pub qemu: Option<Qemu>,
 }

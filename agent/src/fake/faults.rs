@@ -45,6 +45,9 @@ pub enum Method {
     RenameFile,
     RemoveFile,
     TrashFile,
+    FileUsers,
+    CopyImage,
+    CompareImages,
 }
 
 impl Method {
@@ -67,6 +70,7 @@ impl Method {
                 | M::CreateFile
                 | M::RenameFile
                 | M::RemoveFile
+                | M::CopyImage
         )
     }
 

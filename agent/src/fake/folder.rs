@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::state::State;
-use crate::ports::{ErrorClass, FileOwner, PortError};
-use crate::spec::{Identity, VolumeFormat};
+use crate::ports::{BackingName, ErrorClass, FileOwner, ImageHeader, PortError};
+use crate::spec::{Bytes, Identity, VolumeFormat};
 
 /// A folder on a file system of its own.
 #[derive(Debug, Clone)]
@@ -44,6 +44,23 @@ pub struct File {
     pub snapshots: Vec<String>,
     /// The backing file its header names.
     pub backing: Option<String>,
+    /// The format of that, where the header says it.
+    pub backing_format: Option<String>,
+    /// Its header says that its data lie in another file.
+    pub data_file: bool,
+}
+
+impl File {
+    /// What its header says.
+    pub fn header(&self) -> ImageHeader {
+        let named = self.backing.clone();
+        ImageHeader {
+            virtual_size: Bytes(self.size),
+            backing: named.map(|name| BackingName { name, format: self.backing_format.clone() }),
+            has_data_file: self.data_file,
+            is_encrypted: false,
+        }
+    }
 }
 
 /// The owner of files nobody gave away.
@@ -92,7 +109,17 @@ impl State {
         }
         let inode = self.number();
         let owner = forced.or(owner).unwrap_or(ROOT);
-        let file = File { inode, format, size, allocated, owner, snapshots: vec![], backing: None };
+        let file = File {
+            inode,
+            format,
+            size,
+            allocated,
+            owner,
+            snapshots: vec![],
+            backing: None,
+            backing_format: None,
+            data_file: false,
+        };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })
     }

@@ -1,5 +1,6 @@
 //! The ports of this world: each method is one call through the gate that counts, fails and kills.
 
+mod copies;
 mod files;
 mod host;
 mod images;
@@ -17,6 +18,7 @@ pub(super) fn of(world: &World) -> Ports {
         events: Arc::new(world.clone()),
         images: Arc::new(world.clone()),
         files: Arc::new(world.clone()),
+        copies: Arc::new(world.clone()),
         pools: Arc::new(world.clone()),
         clock: Arc::new(host::WallClock),
     }

@@ -138,7 +138,8 @@ impl State {
         let id = Identity::Rbd { image_id: image.id.clone() };
         let guests = self.domains.values().filter(|domain| domain.opens(&id));
         let guests = guests.map(|domain| format!("192.0.2.1:0/{}", domain.name));
-        image.watchers.iter().cloned().chain(guests).collect()
+        let ours = (0..self.readers(&id)).map(|number| format!("192.0.2.1:0/{number}"));
+        image.watchers.iter().cloned().chain(guests).chain(ours).collect()
     }
 
     pub(super) fn create_image(

@@ -14,7 +14,8 @@ use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
     DiskReference, DomainReference, DomainUuid, FilePool, FilePoolKind, Limits, MigrateSpec,
-    OperationId, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, VolumeFormat, VolumeLocation,
+    OperationId, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, Subject, VolumeFormat,
+    VolumeLocation, VolumeName,
 };
 
 /// What every disk of a guest holds.
@@ -141,6 +142,7 @@ impl Scene {
                 live_xml: stored.clone(),
                 inactive_xml: persistent.then_some(stored),
                 snapshots: Snapshots::default(),
+                managed_save: false,
                 qemu: None,
             };
             state.domains.insert(uuid.clone(), domain);
@@ -151,13 +153,44 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// A volume of a pool that no domain uses, as a guest that is not there.
+    ///
+    /// # Panics
+    /// When the scene has no such pool.
+    pub fn volume(&self, pool: &str, name: &str) -> Guest {
+        let volume = self.place(pool, name);
+        self.world.with(|state| put(state, &volume, DISK_SIZE, DISK_ALLOCATED));
+        Guest { uuid: DomainUuid::none(), name: format!("{pool}/{name}"), volume }
+    }
+}
+
 impl Guest {
+    /// The request to move the volume, which no domain uses, to `pool`.
+    ///
+    /// # Panics
+    /// When it is not one of [`Scene::volume`].
+    pub fn volume_request(&self, pool: &str) -> MigrateSpec {
+        let (from, name) = self.name.split_once('/').expect("a volume of the scene");
+        let raw = name.rsplit_once('.').is_none_or(|(_, suffix)| suffix != "qcow2");
+        MigrateSpec {
+            subject: Subject::Volume {
+                volume_pool: pool_name(from),
+                volume_name: VolumeName::new(name).expect("a plain name"),
+                volume_format: if raw { VolumeFormat::Raw } else { VolumeFormat::Qcow2 },
+            },
+            ..self.request(pool)
+        }
+    }
+
     /// The request to move its disk to `pool`, under a new operation id.
     pub fn request(&self, pool: &str) -> MigrateSpec {
         MigrateSpec {
             operation: OperationId::random(),
-            domain: DomainReference::from(self.uuid.clone()),
-            disk: DiskReference::new("vda").expect("a plain target"),
+            subject: Subject::Disk {
+                domain: DomainReference::from(self.uuid.clone()),
+                disk: DiskReference::new("vda").expect("a plain target"),
+            },
             to: pool_name(pool),
             destination_volume: None,
             bandwidth: None,
@@ -168,6 +201,8 @@ impl Guest {
             manual_pivot: false,
             deadline: None,
             allow_checkpoint_loss: BTreeSet::new(),
+            live: false,
+            no_compare: false,
         }
     }
 }
@@ -217,10 +252,22 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
             let format = if raw { VolumeFormat::Raw } else { VolumeFormat::Qcow2 };
             let owner = FileOwner { uid: 64055, gid: 108, mode: 0o600 };
             let inode = number;
-            let file =
-                File { inode, format, size, allocated, owner, snapshots: vec![], backing: None };
+            let file = File {
+                inode,
+                format,
+                size,
+                allocated,
+                owner,
+                snapshots: vec![],
+                backing: None,
+                backing_format: None,
+                data_file: false,
+            };
             state.files.insert(path.clone(), file);
         }
+    }
+    if let Some(volume) = state.volume(place) {
+        state.scribble(&volume.identity);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use super::copy::RunningCopy;
 use super::domain::Domain;
 use super::folder::{File, Folder};
 use super::rbd::Cluster;
@@ -29,6 +30,13 @@ pub struct State {
     pub secret_usages: BTreeMap<String, String>,
     /// The security module that confines QEMU.
     pub confinement: Option<&'static str>,
+    /// What volumes hold, as a number that is another one after every write; none of what was never written. By
+    /// identity, in words.
+    pub contents: BTreeMap<String, u64>,
+    /// Copies that run.
+    pub copies: Vec<RunningCopy>,
+    /// Bytes per second a copy of images moves without a limit.
+    pub copy_pace: u64,
     /// Whether libvirt can be reached.
     pub connected: bool,
     /// Events to be sent.
@@ -61,7 +69,7 @@ pub(super) enum Write {
 impl State {
     /// An empty world.
     pub fn new() -> Self {
-        Self { connected: true, ..Self::default() }
+        Self { connected: true, copy_pace: 256 << 20, ..Self::default() }
     }
 
     /// A number nothing else has.

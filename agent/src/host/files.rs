@@ -6,6 +6,7 @@
 mod access;
 mod create;
 mod disk;
+mod users;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,12 @@ impl Files for HostFiles {
         let operation = format!("read the header of {}", path.display());
         let (folder, path) = (parent(path, &operation)?, path.to_owned());
         self.run(folder, operation, move || disk::backing_file(&path)).await
+    }
+
+    async fn users(&self, path: &Path) -> Result<Vec<String>, PortError> {
+        let operation = format!("look who uses {}", path.display());
+        let (folder, path) = (parent(path, &operation)?, path.to_owned());
+        self.run(folder, operation, move || users::of(&path)).await
     }
 
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError> {

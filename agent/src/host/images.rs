@@ -6,6 +6,8 @@ mod clusters;
 mod error;
 mod key_file;
 
+pub(in crate::host) use key_file::read as read_key_file;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

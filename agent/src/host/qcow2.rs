@@ -1,12 +1,23 @@
-//! The little of qcow2 that the agent reads itself: the names of internal snapshots. Pure reading, nothing is locked.
+//! The little of qcow2 that the agent reads itself: its header and the names of internal snapshots. Pure reading,
+//! nothing is locked.
 //!
 //! A running QEMU may write meanwhile; every number is bounded before it is used.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use crate::ports::{BackingName, ImageHeader};
+use crate::spec::Bytes;
+
 const MAGIC: &[u8; 4] = b"QFI\xfb";
 /// Version 2 ends here; all that is needed lies before.
 const HEADER: usize = 72;
+/// Version 3 has at least this much.
+const LONG_HEADER: usize = 104;
+/// The feature of an image whose data lie in another file.
+const DATA_FILE: u64 = 1 << 2;
+/// The extension that names the backing file's format.
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+const MOST_EXTENSIONS: usize = 64;
 const SNAPSHOT_HEADER: usize = 40;
 /// QEMU's own limits.
 const MOST_SNAPSHOTS: u32 = 65_536;
@@ -51,6 +62,53 @@ pub(super) fn backing_file(image: &mut (impl Read + Seek)) -> io::Result<Option<
     image.seek(SeekFrom::Start(offset))?;
     image.read_exact(&mut name).map_err(|_| broken("the name of its backing file is cut off"))?;
     Ok(Some(String::from_utf8_lossy(&name).into_owned()))
+}
+
+/// What the header says; none of what is no qcow2 image.
+pub(super) fn header(image: &mut (impl Read + Seek)) -> io::Result<Option<ImageHeader>> {
+    let mut header = Vec::with_capacity(LONG_HEADER);
+    image.seek(SeekFrom::Start(0))?;
+    image.by_ref().take(LONG_HEADER as u64).read_to_end(&mut header)?;
+    if header.len() < HEADER || &header[..4] != MAGIC {
+        return Ok(None);
+    }
+    let long = u32_at(&header, 4) >= 3 && header.len() == LONG_HEADER;
+    let extensions = if long { u64::from(u32_at(&header, 100)) } else { HEADER as u64 };
+    let has_data_file = long && u64_at(&header, 72) & DATA_FILE != 0;
+    let backing = match backing_file(image)? {
+        Some(name) => Some(BackingName { name, format: backing_format(image, extensions)? }),
+        None => None,
+    };
+    Ok(Some(ImageHeader {
+        virtual_size: Bytes(u64_at(&header, 24)),
+        backing,
+        has_data_file,
+        is_encrypted: u32_at(&header, 32) != 0,
+    }))
+}
+
+/// The format of the backing file, where an extension of the header says it.
+fn backing_format(image: &mut (impl Read + Seek), at: u64) -> io::Result<Option<String>> {
+    image.seek(SeekFrom::Start(at))?;
+    for _ in 0..MOST_EXTENSIONS {
+        let mut head = [0; 8];
+        image
+            .read_exact(&mut head)
+            .map_err(|_| broken("the extensions of its header are cut off"))?;
+        let (kind, length) = (u32_at(&head, 0), u32_at(&head, 4));
+        if kind == 0 {
+            break;
+        }
+        if kind == BACKING_FORMAT && length <= MOST_BACKING_BYTES {
+            let mut name = vec![0; length as usize];
+            image
+                .read_exact(&mut name)
+                .map_err(|_| broken("the extensions of its header are cut off"))?;
+            return Ok(Some(String::from_utf8_lossy(&name).into_owned()));
+        }
+        image.seek_relative(i64::from(length.next_multiple_of(8)))?;
+    }
+    Ok(None)
 }
 
 fn next_name(image: &mut (impl Read + Seek)) -> io::Result<String> {
@@ -137,6 +195,37 @@ mod tests {
     }
 
     #[test]
+    fn a_header_says_what_a_guest_sees_and_what_lies_below() {
+        let mut bytes = image(&[], 0).into_inner();
+        bytes[4..8].copy_from_slice(&3_u32.to_be_bytes());
+        bytes[8..16].copy_from_slice(&512_u64.to_be_bytes());
+        bytes[16..20].copy_from_slice(&4_u32.to_be_bytes());
+        bytes[24..32].copy_from_slice(&(4_u64 << 30).to_be_bytes());
+        bytes[100..104].copy_from_slice(&112_u32.to_be_bytes());
+        let extension = |kind: u32, text: &[u8]| {
+            let mut bytes = [kind.to_be_bytes(), (text.len() as u32).to_be_bytes()].concat();
+            bytes.extend(text);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            bytes
+        };
+        let extensions = [extension(0x6803_f857, b"names"), extension(BACKING_FORMAT, b"raw")];
+        let extensions = extensions.concat();
+        bytes[112..112 + extensions.len()].copy_from_slice(&extensions);
+        bytes[512..516].copy_from_slice(b"base");
+        let read = |bytes: &[u8]| header(&mut Cursor::new(bytes.to_vec())).expect("readable");
+        let seen = read(&bytes).expect("a header");
+        let backing = BackingName { name: "base".into(), format: Some("raw".into()) };
+        assert_eq!(seen.backing, Some(backing));
+        assert_eq!(seen.virtual_size, Bytes(4 << 30));
+        assert!(!seen.has_data_file && !seen.is_encrypted);
+        bytes[79] = 4;
+        bytes[35] = 2;
+        let seen = read(&bytes).expect("a header");
+        assert!(seen.has_data_file && seen.is_encrypted);
+        assert_eq!(read(b"no image"), None);
+    }
+
+    #[test]
     fn snapshots_are_read_by_name() {
         let entries = [entry("1", "before-upgrade", 16), entry("2", "", 24), entry("33", "ü", 0)];
         let names = snapshot_names(&mut image(&entries, 3)).ok();
@@ -160,6 +249,7 @@ mod tests {
         fn no_content_makes_it_panic(count: u32, offset: u64, rest in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = image(&[rest], count).into_inner();
             bytes[64..72].copy_from_slice(&offset.to_be_bytes());
+            let _ = header(&mut Cursor::new(bytes.clone()));
             let _ = snapshot_names(&mut Cursor::new(bytes));
         }
     }

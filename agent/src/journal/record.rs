@@ -102,6 +102,10 @@ pub enum Proof {
     JobCompleted,
     /// QEMU, asked, uses the destination.
     QemuUsesDestination,
+    /// The stored definition of a domain that is shut off names the destination.
+    DefinitionNamesDestination,
+    /// The copy of a volume that belongs to no domain has its final name.
+    DestinationNamed,
 }
 
 /// A wish that must survive a restart.
@@ -126,6 +130,8 @@ impl Proof {
             Self::CallReturned => "the pivot call returned success",
             Self::JobCompleted => "the block job was reported as completed",
             Self::QemuUsesDestination => "QEMU, asked, uses the destination",
+            Self::DefinitionNamesDestination => "the stored definition names the destination",
+            Self::DestinationNamed => "the destination has its final name",
         }
     }
 }

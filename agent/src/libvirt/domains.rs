@@ -179,7 +179,15 @@ fn observe(domain: &Domain) -> Result<DomainObservation, Error> {
         live_xml,
         inactive_xml,
         snapshots: snapshots(domain)?,
+        managed_save: managed_save(domain)?,
     })
+}
+
+fn managed_save(domain: &Domain) -> Result<bool, Error> {
+    match domain.has_managed_save(0) {
+        Err(error) if is(&error, ErrorNumber::NoSupport) => Ok(false),
+        answer => answer,
+    }
 }
 
 fn snapshots(domain: &Domain) -> Result<Snapshots, Error> {

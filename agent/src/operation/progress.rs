@@ -20,6 +20,8 @@ pub enum Phase {
     Copying,
     /// Source and destination are in step.
     InStep,
+    /// The copy is done and compared with its source.
+    Comparing,
 }
 
 /// Whether a copy gets in step with its source at the rates seen.
@@ -156,7 +158,7 @@ impl RateMeter {
 fn converges(phase: Phase, rates: Rates, remaining: Bytes) -> Converges {
     match phase {
         Phase::InStep => Converges::Yes,
-        Phase::None | Phase::Zeroing => Converges::Unknown,
+        Phase::None | Phase::Zeroing | Phase::Comparing => Converges::Unknown,
         Phase::Copying if rates.span < RateMeter::TELLING => Converges::Unknown,
         Phase::Copying if rates.copied > rates.dirtied => Converges::Yes,
         // Nothing moves: something hangs, and nothing is known about rates.
@@ -212,6 +214,7 @@ impl Phase {
             Self::Zeroing => "zeroing",
             Self::Copying => "copying",
             Self::InStep => "in-step",
+            Self::Comparing => "comparing",
         }
     }
 }

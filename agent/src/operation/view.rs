@@ -26,6 +26,9 @@ pub struct PhaseSpan {
 pub struct OperationView {
     /// What was asked.
     pub spec: MigrateSpec,
+    /// The volume is moved while nobody uses it.
+    #[serde(default)]
+    pub offline: bool,
     /// The domain's name.
     pub domain_name: String,
     /// The domain's uuid.

@@ -153,7 +153,7 @@ fn check_users(
     })
 }
 
-fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {
+pub(super) fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {
     if capacity.0 == 0 || capacity.0 > LARGEST || !capacity.0.is_multiple_of(SECTOR) {
         return Err(Refusal::new(
             RefusalCode::SizeMismatch,
@@ -167,7 +167,7 @@ fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusal> {
     Ok(capacity)
 }
 
-fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
+pub(super) fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
     let destination = &route.destination;
     let refuse = |code, why: String| Err(Refusal::new(code, why));
     let pool = &destination.pool;
@@ -229,7 +229,7 @@ fn check_folder(
     }
 }
 
-fn must_be_mounted(route: &Route) -> bool {
+pub(super) fn must_be_mounted(route: &Route) -> bool {
     route.destination.folder.as_ref().is_some_and(|folder| folder.must_be_mounted)
 }
 
@@ -242,7 +242,7 @@ pub fn not_mounted(volume: &VolumeLocation) -> String {
 }
 
 /// Owner and mode of a new file: the source's, or of QEMU's user as the live XML's DAC label names it.
-fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
+pub(super) fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
     match source {
         SourceFacts::File(file) => Some(file.owner),
         SourceFacts::Image(_) => access::qemu_user(&route.domain),

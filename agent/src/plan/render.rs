@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 use super::route::{self, Request, Route};
-use super::steps::{Plan, Step};
+use super::steps::{Plan, PlannedCopy, Step};
 use crate::facts::HostFacts;
 use crate::spec::span::humane;
 use crate::spec::{CopyFlags, VolumeFormat, VolumeLocation};
@@ -101,8 +101,9 @@ pub fn plan_json(plan: &Plan) -> Value {
     json!({
         "verdict": "accepted",
         "refusal": null,
-        "domain": { "name": plan.domain_name, "uuid": plan.domain.as_str() },
-        "disk": plan.target.as_str(),
+        "domain": (!plan.domain.is_none())
+            .then(|| json!({ "name": plan.domain_name, "uuid": plan.domain.as_str() })),
+        "disk": (!plan.domain.is_none()).then(|| plan.target.as_str()),
         "source": source_json(
             &plan.source,
             plan.source_pool.as_ref().map(|pool| pool.as_str()),
@@ -149,6 +150,20 @@ pub fn describe(step: &Step) -> String {
         Step::Pivot => "look at the destination again, then pivot".to_owned(),
         Step::VerifyMove => {
             "compare QEMU, the live XML and the stored XML; repair the stored one".to_owned()
+        }
+        Step::CopyImage { copy, bandwidth } => {
+            let limit = bandwidth.map_or(String::new(), |limit| format!(", at most {limit}"));
+            let PlannedCopy { from, from_format, to, to_format } = copy;
+            format!("copy {from} ({from_format}) into {} ({to_format}){limit}", to.name())
+        }
+        Step::CompareImages { copy } => format!("compare {} with {}", copy.to.name(), copy.from),
+        Step::Switch { manual_pivot, definition } => {
+            let word = if *manual_pivot { "wait for the word to switch, " } else { "" };
+            let end = match definition {
+                true => ", then point the stored definition at the destination",
+                false => "",
+            };
+            format!("{word}look whether anybody uses the source{end}")
         }
         Step::RetireSource { from, to, .. } => {
             format!("rename the source {from} to {}", to.name())

@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub destination_volume: Option<&'a VolumeName>,
     /// Guest writes wait for both sides.
     pub write_blocking: bool,
+    /// Nobody uses the volume: any pair of pools will do.
+    pub offline: bool,
 }
 
 /// The volume a disk is on.
@@ -118,6 +120,13 @@ pub fn choose_among(
     Ok(Route { domain, target, disk, source, destination, flags, source_retention })
 }
 
+/// The volume a disk is on; none where a route would be refused anyway.
+pub fn find_source(host: &HostFacts, xml: &str, disk: &DiskReference) -> Option<VolumeLocation> {
+    let domain = DomainXml::parse(xml).ok()?;
+    let disk = find_disk(&domain, disk).ok()?;
+    Some(source_volume(host, disk).ok()?.location)
+}
+
 /// The target of the disk a request means.
 ///
 /// Errors: the XML, or the disk: as [`choose`] refuses them.
@@ -144,7 +153,7 @@ fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk
 }
 
 /// The pool, and whether it is libvirt's: the configuration comes first.
-fn find_pool<'a>(
+pub(super) fn find_pool<'a>(
     host: &'a HostFacts,
     of_libvirt: Option<&'a Pool>,
     name: &PoolName,
@@ -230,11 +239,10 @@ fn to_file(
     source: &SourceVolume,
     request: &Request<'_>,
 ) -> Result<(Destination, Named), Refusal> {
-    policy::check_pair(
-        disk,
-        &source.location,
-        &VolumeLocation::File { path: folder.path.clone() },
-    )?;
+    if !request.offline {
+        let place = VolumeLocation::File { path: folder.path.clone() };
+        policy::check_pair(disk, &source.location, &place)?;
+    }
     let volume =
         destination_name(&source.location.name(), request.destination_volume, VolumeFormat::Qcow2)?;
     let path = folder.path.join(volume.as_str());

@@ -54,6 +54,7 @@ mod tests {
             allocated: Bytes(0),
             owner: FileOwner { uid: 0, gid: 0, mode: 0o600 },
             internal_snapshots: vec![],
+            header: None,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::operation::{Failure, FailureCause, Side};
 ///
 /// Errors: it would move something else, or somewhere else.
 pub fn still_holds(accepted: &Plan, now: &Plan) -> Result<(), Failure> {
-    let disk = format!("disk {} of domain {}", accepted.target, accepted.domain_name);
+    let disk = accepted.subject();
     let source = |text: String| Err(Failure::new(FailureCause::VolumeInUse, Side::Source, text));
     if (&accepted.domain, &accepted.target) != (&now.domain, &now.target) {
         return source(format!(

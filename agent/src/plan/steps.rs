@@ -61,6 +61,21 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
+impl Plan {
+    /// Whether the volume is moved while nobody uses it.
+    pub fn is_offline(&self) -> bool {
+        self.steps.iter().any(|step| step.kind() == StepKind::Switch)
+    }
+
+    /// What is moved, in words.
+    pub fn subject(&self) -> String {
+        match self.domain.is_none() {
+            true => format!("volume {}", self.source),
+            false => format!("disk {} of domain {}", self.target, self.domain_name),
+        }
+    }
+}
+
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
@@ -102,6 +117,25 @@ pub enum Step {
     Pivot,
     /// Compare QEMU, live XML and stored XML; repair the stored one.
     VerifyMove,
+    /// Copy the image while nobody uses it.
+    CopyImage {
+        /// From where to where.
+        copy: PlannedCopy,
+        /// Limit of what is written.
+        bandwidth: Option<BytesPerSecond>,
+    },
+    /// Compare the copy with its source.
+    CompareImages {
+        /// What was copied.
+        copy: PlannedCopy,
+    },
+    /// Look once more whether anybody uses the source, then point the stored definition at the destination.
+    Switch {
+        /// Wait for the operator's word first.
+        manual_pivot: bool,
+        /// There is a domain whose definition names the volume.
+        definition: bool,
+    },
     /// Give the source its retired name.
     RetireSource {
         /// Its name now.
@@ -135,6 +169,19 @@ pub enum Step {
     },
 }
 
+/// Two images, one to be copied into the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedCopy {
+    /// The source.
+    pub from: VolumeLocation,
+    /// Its format.
+    pub from_format: VolumeFormat,
+    /// The destination, under its private name.
+    pub to: VolumeLocation,
+    /// Its format.
+    pub to_format: VolumeFormat,
+}
+
 /// A step's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -151,6 +198,12 @@ pub enum StepKind {
     Pivot,
     /// [`Step::VerifyMove`]
     VerifyMove,
+    /// [`Step::CopyImage`]
+    CopyImage,
+    /// [`Step::CompareImages`]
+    CompareImages,
+    /// [`Step::Switch`]
+    Switch,
     /// [`Step::RetireSource`]
     RetireSource,
     /// [`Step::DeleteSourceSnapshots`]
@@ -171,6 +224,9 @@ impl Step {
             Self::AwaitReady { .. } => StepKind::AwaitReady,
             Self::Pivot => StepKind::Pivot,
             Self::VerifyMove => StepKind::VerifyMove,
+            Self::CopyImage { .. } => StepKind::CopyImage,
+            Self::CompareImages { .. } => StepKind::CompareImages,
+            Self::Switch { .. } => StepKind::Switch,
             Self::RetireSource { .. } => StepKind::RetireSource,
             Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
             Self::TrashSource { .. } => StepKind::TrashSource,
@@ -189,6 +245,9 @@ impl StepKind {
             Self::AwaitReady => "await-ready",
             Self::Pivot => "pivot",
             Self::VerifyMove => "verify-move",
+            Self::CopyImage => "copy-image",
+            Self::CompareImages => "compare-images",
+            Self::Switch => "switch",
             Self::RetireSource => "retire-source",
             Self::DeleteSourceSnapshots => "delete-source-snapshots",
             Self::TrashSource => "trash-source",

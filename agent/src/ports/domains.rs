@@ -53,6 +53,8 @@ pub struct DomainObservation {
     pub inactive_xml: Option<String>,
     /// Snapshots and checkpoints.
     pub snapshots: Snapshots,
+    /// A saved state that the next start takes up, with the disks it names itself.
+    pub managed_save: bool,
 }
 
 /// A domain in a list.

@@ -32,6 +32,30 @@ pub struct FileObservation {
     pub owner: FileOwner,
     /// Internal snapshots of a qcow2 file.
     pub internal_snapshots: Vec<String>,
+    /// What the header of a qcow2 file says; none of a raw file, and where there is no such header.
+    pub header: Option<ImageHeader>,
+}
+
+/// What a qcow2 header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageHeader {
+    /// What a guest sees.
+    pub virtual_size: Bytes,
+    /// The backing file it names.
+    pub backing: Option<BackingName>,
+    /// Its data lie in another file.
+    pub has_data_file: bool,
+    /// Its data are encrypted.
+    pub is_encrypted: bool,
+}
+
+/// A backing file as a header names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackingName {
+    /// The name as it is written there.
+    pub name: String,
+    /// Its format as it is written there; none leaves it to guessing.
+    pub format: Option<String>,
 }
 
 /// One look at a pool's folder.
@@ -83,6 +107,10 @@ pub trait Files: Send + Sync {
     /// What the header of a qcow2 file names as its backing file, as it is written there; none when it names none, is
     /// no qcow2 file, or nothing has the name.
     async fn backing_file(&self, path: &Path) -> Result<Option<String>, PortError>;
+
+    /// Who has the file open or locked, in words: processes of this host but this one and its children, and locks of
+    /// QEMU, which those of other hosts show too where the file system carries them. Empty when nothing has the name.
+    async fn users(&self, path: &Path) -> Result<Vec<String>, PortError>;
 
     /// The folder of a pool. `NotFound` when it is not there.
     async fn folder(&self, path: &Path) -> Result<FolderObservation, PortError>;

@@ -1,14 +1,48 @@
-//! The request to move one disk of one domain.
+//! The request to move one disk of one domain, or one volume that no domain uses.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     BytesPerSecond, CheckpointName, DiskReference, DomainReference, OperationId, PoolName,
-    VolumeName,
+    VolumeFormat, VolumeName,
 };
+
+/// What is to be moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Subject {
+    /// A disk of a domain: live while the domain runs, offline while it is stopped.
+    Disk {
+        /// The domain, by name or uuid.
+        domain: DomainReference,
+        /// The disk, by target or exact source.
+        disk: DiskReference,
+    },
+    /// A volume that no domain uses.
+    Volume {
+        /// The pool of the configuration it lies in.
+        volume_pool: PoolName,
+        /// Its name there.
+        volume_name: VolumeName,
+        /// Its format: neither a suffix nor the content may tell it.
+        volume_format: VolumeFormat,
+    },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk { domain, disk } => write!(f, "disk {disk} of domain {domain}"),
+            Self::Volume { volume_pool, volume_name, .. } => {
+                write!(f, "volume {volume_pool}/{volume_name}")
+            }
+        }
+    }
+}
 
 /// A validated request to move a disk.
 ///
@@ -17,10 +51,9 @@ use super::{
 pub struct MigrateSpec {
     /// Chosen by the client (a retry then finds the same operation) or made by the agent.
     pub operation: OperationId,
-    /// The domain, by name or uuid.
-    pub domain: DomainReference,
-    /// The disk, by target or exact source.
-    pub disk: DiskReference,
+    /// What is to be moved.
+    #[serde(flatten)]
+    pub subject: Subject,
     /// The destination pool.
     pub to: PoolName,
     /// Another name for the destination than the source's stem.
@@ -44,4 +77,10 @@ pub struct MigrateSpec {
     /// Checkpoints of the domain whose bitmaps may be lost.
     #[serde(default)]
     pub allow_checkpoint_loss: BTreeSet<CheckpointName>,
+    /// Only while the guest runs: the disk of a stopped domain is refused instead of copied offline.
+    #[serde(default)]
+    pub live: bool,
+    /// An offline copy is not compared with its source before the source goes.
+    #[serde(default)]
+    pub no_compare: bool,
 }

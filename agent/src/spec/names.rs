@@ -191,6 +191,31 @@ impl DomainReference {
     }
 }
 
+impl DomainUuid {
+    /// The nil uuid, which no domain has: an operation on a volume that belongs to none.
+    pub fn none() -> Self {
+        Self(uuid::Uuid::nil().as_hyphenated().to_string())
+    }
+
+    /// Whether it stands for no domain.
+    pub fn is_none(&self) -> bool {
+        *self == Self::none()
+    }
+}
+
+impl From<DiskTarget> for DiskReference {
+    fn from(target: DiskTarget) -> Self {
+        Self(target.0)
+    }
+}
+
+impl DiskTarget {
+    /// What stands for the disk of a volume that no domain uses.
+    pub fn of_volume() -> Self {
+        Self("volume".to_owned())
+    }
+}
+
 impl From<DomainUuid> for DomainReference {
     fn from(uuid: DomainUuid) -> Self {
         Self(uuid.0)

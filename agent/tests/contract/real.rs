@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use volferry_agent::host::images::ImageTimeouts;
-use volferry_agent::host::{HostFiles, HostImages};
+use volferry_agent::host::{HostCopies, HostFiles, HostImages};
 use volferry_agent::ports::Ports;
 use volferry_agent::ports::clock::SystemClock;
 use volferry_agent::spec::{DomainUuid, RbdPoolAddress, VolumeLocation};
@@ -26,6 +26,7 @@ pub struct RealStage {
     connection: Connect,
     prefix: String,
     domains: Mutex<Vec<Domain>>,
+    _folder: tempfile::TempDir,
 }
 
 impl RealStage {
@@ -38,18 +39,22 @@ impl RealStage {
             slow: Duration::from_secs(20),
             idle: Duration::from_secs(60),
         };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let copies = HostCopies::new(libvirt.clone(), folder.path().join("copies"));
+        let copies = copies.expect("a folder can be made");
         let ports = Ports {
             domains: libvirt.clone(),
             jobs: libvirt.clone(),
             events: libvirt.clone(),
             pools: libvirt.clone(),
             images: Arc::new(HostImages::new(libvirt, timeouts)),
+            copies: Arc::new(copies),
             files: Arc::new(HostFiles::default()),
             clock: Arc::new(SystemClock),
         };
         let connection = Connect::open(Some(&lab.uri)).expect("the lab's libvirtd is up");
         let prefix = unique("contract");
-        Some(Self { lab, ports, connection, prefix, domains: Mutex::default() })
+        Some(Self { lab, ports, connection, prefix, domains: Mutex::default(), _folder: folder })
     }
 
     fn unique(&self, word: &str) -> String {

@@ -25,7 +25,7 @@ use volferry_agent::operation::{
 use volferry_agent::plan::{Plan, Refusal, RefusalCode};
 use volferry_agent::spec::{
     Bytes, BytesPerSecond, DiskTarget, DomainReference, DomainUuid, Identity, LeftoverId,
-    MigrateSpec, OperationId, PoolName, RbdPoolAddress, VolumeFormat, VolumeLocation,
+    MigrateSpec, OperationId, PoolName, RbdPoolAddress, Subject, VolumeFormat, VolumeLocation,
 };
 
 const STEP: Duration = Duration::from_millis(30);
@@ -145,7 +145,7 @@ impl FakeAgent {
     }
 
     fn create(&self, spec: MigrateSpec) -> Arc<OperationView> {
-        let disk = spec.disk.to_string();
+        let disk = subject(&spec).1;
         let view = Arc::new(view(spec));
         let (sender, _) = watch::channel(Arc::clone(&view));
         self.operations.lock().expect("no panic").push(sender.clone());
@@ -236,6 +236,16 @@ fn result(view: &OperationView) -> MoveResult {
     }
 }
 
+/// The domain and the disk of a request.
+fn subject(spec: &MigrateSpec) -> (String, String) {
+    match &spec.subject {
+        Subject::Disk { domain, disk } => (domain.to_string(), disk.to_string()),
+        Subject::Volume { volume_pool, volume_name, .. } => {
+            (volume_pool.to_string(), volume_name.to_string())
+        }
+    }
+}
+
 fn view(spec: MigrateSpec) -> OperationView {
     let address = RbdPoolAddress {
         monitors: "192.0.2.11".to_owned(),
@@ -247,9 +257,10 @@ fn view(spec: MigrateSpec) -> OperationView {
     };
     let accepted = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
     OperationView {
-        domain_name: spec.domain.to_string(),
+        offline: false,
+        domain_name: subject(&spec).0,
         domain_uuid: DomainUuid::new("70000000-0000-4000-8000-000000000007").expect("a uuid"),
-        target: DiskTarget::new(spec.disk.as_str()).expect("a target"),
+        target: DiskTarget::new(subject(&spec).1).expect("a target"),
         source_pool: None,
         source: VolumeLocation::File { path: "/mnt/nfs-1/root.qcow2".into() },
         destination: VolumeLocation::Rbd { address, image: "root".to_owned() },
@@ -284,7 +295,7 @@ impl Agent for FakeAgent {
     }
 
     async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
-        let message = format!("there is no domain {}", spec.domain);
+        let message = format!("there is no domain {}", subject(&spec).0);
         Err(Refusal::new(RefusalCode::DomainNotFound, message))
     }
 

@@ -5,18 +5,15 @@ use std::time::{Duration, SystemTime};
 use crate::api::pb;
 use crate::operation::{Failure, MoveResult, OperationView, PhaseSpan, Progress, SourceFate};
 use crate::plan::Refusal;
-use crate::spec::VolumeLocation;
+use crate::spec::{DiskTarget, DomainUuid, VolumeLocation};
 
 impl From<&OperationView> for pb::Operation {
     fn from(view: &OperationView) -> Self {
         let place = place(view);
         Self {
             id: view.spec.operation.to_string(),
-            domain: Some(pb::Domain {
-                name: view.domain_name.clone(),
-                uuid: view.domain_uuid.to_string(),
-            }),
-            disk: view.target.to_string(),
+            domain: domain(&view.domain_name, &view.domain_uuid),
+            disk: disk(&view.domain_uuid, &view.target),
             source: Some(volume(
                 view.source_pool.as_ref().map(ToString::to_string).unwrap_or_default(),
                 &view.source,
@@ -35,6 +32,16 @@ impl From<&OperationView> for pb::Operation {
             place: place.into(),
         }
     }
+}
+
+/// The domain; none where there is none.
+pub fn domain(name: &str, uuid: &DomainUuid) -> Option<pb::Domain> {
+    (!uuid.is_none()).then(|| pb::Domain { name: name.to_owned(), uuid: uuid.to_string() })
+}
+
+/// The disk's target; empty without a domain.
+pub fn disk(domain: &DomainUuid, target: &DiskTarget) -> String {
+    if domain.is_none() { String::new() } else { target.to_string() }
 }
 
 fn place(view: &OperationView) -> pb::Place {

@@ -1,6 +1,6 @@
 //! Plans as the wire has them.
 
-use super::operation::volume;
+use super::operation::{disk, domain, volume};
 use crate::api::pb;
 use crate::plan::render::describe;
 use crate::plan::{Plan, Step};
@@ -9,11 +9,8 @@ impl From<&Plan> for pb::PlanResponse {
     fn from(plan: &Plan) -> Self {
         let source_pool = plan.source_pool.as_ref().map(ToString::to_string).unwrap_or_default();
         Self {
-            domain: Some(pb::Domain {
-                name: plan.domain_name.clone(),
-                uuid: plan.domain.to_string(),
-            }),
-            disk: plan.target.to_string(),
+            domain: domain(&plan.domain_name, &plan.domain),
+            disk: disk(&plan.domain, &plan.target),
             source: Some(volume(source_pool, &plan.source)),
             source_format: pb::VolumeFormat::from(plan.source_format).into(),
             destination: Some(volume(plan.destination_pool.to_string(), &plan.destination)),

@@ -8,7 +8,7 @@ use crate::api::{pb, status};
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
     BytesPerSecond, CheckpointName, DiskReference, DomainReference, InvalidName, InvalidQuantity,
-    LeftoverId, MigrateSpec, OperationId, PoolName, VolumeName,
+    LeftoverId, MigrateSpec, OperationId, PoolName, Subject, VolumeFormat, VolumeName,
 };
 
 /// A request that is no valid spec.
@@ -55,11 +55,11 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
             id if id.is_empty() => OperationId::random(),
             id => OperationId::new(id)?,
         };
+        let subject = subject(request.volume, request.domain, request.disk)?;
         let volume = Some(request.destination_volume).filter(|name| !name.is_empty());
         Ok(Self {
             operation,
-            domain: DomainReference::new(request.domain)?,
-            disk: DiskReference::new(request.disk)?,
+            subject,
             to: PoolName::new(request.to_pool)?,
             destination_volume: volume.map(VolumeName::new).transpose()?,
             bandwidth: bandwidth(request.bandwidth_bytes_per_second)?,
@@ -74,6 +74,8 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
                 .into_iter()
                 .map(CheckpointName::new)
                 .collect::<Result<_, _>>()?,
+            live: request.live,
+            no_compare: request.no_compare,
         })
     }
 }
@@ -86,7 +88,39 @@ impl TryFrom<pb::PlanRequest> for MigrateSpec {
     }
 }
 
+/// A disk of a domain, or a volume, never both.
+fn subject(
+    volume: Option<pb::VolumeSelector>,
+    domain: String,
+    disk: String,
+) -> Result<Subject, InvalidRequest> {
+    let Some(volume) = volume else {
+        let (domain, disk) = (DomainReference::new(domain)?, DiskReference::new(disk)?);
+        return Ok(Subject::Disk { domain, disk });
+    };
+    let volume_format = match volume.format() {
+        pb::VolumeFormat::Raw => VolumeFormat::Raw,
+        pb::VolumeFormat::Qcow2 => VolumeFormat::Qcow2,
+        pb::VolumeFormat::Unspecified => return Err(InvalidRequest::Missing("volume.format")),
+    };
+    Ok(Subject::Volume {
+        volume_pool: PoolName::new(volume.pool)?,
+        volume_name: VolumeName::new(volume.name)?,
+        volume_format,
+    })
+}
+
 fn check_exclusive(request: &pb::MigrateRequest) -> Result<(), InvalidRequest> {
+    if request.volume.is_some() {
+        let others = [
+            ("domain", !request.domain.is_empty()),
+            ("disk", !request.disk.is_empty()),
+            ("live", request.live),
+        ];
+        if let Some((other, _)) = others.into_iter().find(|(_, said)| *said) {
+            return Err(InvalidRequest::Exclusive("volume", other));
+        }
+    }
     let wishes = [
         ("keep_source", request.keep_source),
         ("keep_source_name", request.keep_source_name),
@@ -188,6 +222,34 @@ mod tests {
         }
         let spec = MigrateSpec::try_from(request(false, true, false)).expect("a valid request");
         assert!(spec.keep_source_name && !spec.delete_source_snapshots);
+    }
+
+    #[test]
+    fn a_volume_is_named_with_its_format_and_without_a_domain() {
+        let volume = |pool: &str, name: &str, format| pb::VolumeSelector {
+            pool: pool.into(),
+            name: name.into(),
+            format,
+        };
+        let raw = pb::VolumeFormat::Raw.into();
+        let asked = |volume| pb::MigrateRequest {
+            volume: Some(volume),
+            domain: String::new(),
+            disk: String::new(),
+            ..request()
+        };
+        let spec = MigrateSpec::try_from(asked(volume("nfs", "v.img", raw))).expect("a request");
+        assert_eq!(spec.subject.to_string(), "volume nfs/v.img");
+        for bad in [volume("nfs", "../v", raw), volume("", "v", raw), volume("nfs", "", raw)] {
+            let refused = MigrateSpec::try_from(asked(bad));
+            assert!(matches!(refused, Err(InvalidRequest::Name(_))), "{refused:?}");
+        }
+        let unsaid = asked(volume("nfs", "v", pb::VolumeFormat::Unspecified.into()));
+        assert_eq!(MigrateSpec::try_from(unsaid), Err(InvalidRequest::Missing("volume.format")));
+        let both = pb::MigrateRequest { volume: Some(volume("nfs", "v", raw)), ..request() };
+        assert_eq!(MigrateSpec::try_from(both), Err(InvalidRequest::Exclusive("volume", "domain")));
+        let live = pb::MigrateRequest { live: true, ..asked(volume("nfs", "v", raw)) };
+        assert_eq!(MigrateSpec::try_from(live), Err(InvalidRequest::Exclusive("volume", "live")));
     }
 
     #[test]

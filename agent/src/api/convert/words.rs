@@ -53,6 +53,7 @@ impl From<Phase> for pb::CopyPhase {
             Phase::Zeroing => Self::Zeroing,
             Phase::Copying => Self::Copying,
             Phase::InStep => Self::InStep,
+            Phase::Comparing => Self::Comparing,
         }
     }
 }

@@ -23,12 +23,11 @@ pub fn accepted(plan: &pb::PlanResponse) -> Value {
     destination["size_bytes"] = json!(plan.virtual_bytes);
     destination["xml"] = json!(plan.destination_xml);
     destination["pool_of_libvirt"] = json!(plan.destination_pool_of_libvirt);
-    let domain = plan.domain.clone().unwrap_or_default();
     json!({
         "verdict": "accepted",
         "refusal": null,
-        "domain": { "name": domain.name, "uuid": domain.uuid },
-        "disk": plan.disk,
+        "domain": plan.domain.as_ref().map(|domain| json!({ "name": domain.name, "uuid": domain.uuid })),
+        "disk": text(&plan.disk),
         "source": volume(&plan.source, plan.source_format()),
         "destination": destination,
         "flags": plan.flags,

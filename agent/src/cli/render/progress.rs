@@ -7,10 +7,13 @@ use crate::cli::output::one_line;
 use crate::spec::Bytes;
 use crate::spec::span::humane;
 
-/// `domain:disk`.
+/// `domain:disk`, or `pool/volume` of a volume that no domain uses.
 pub fn subject(operation: &pb::Operation) -> String {
-    let domain = operation.domain.as_ref().map_or("?", |domain| domain.name.as_str());
-    format!("{}:{}", one_line(domain), operation.disk)
+    match (&operation.domain, &operation.source) {
+        (Some(domain), _) => format!("{}:{}", one_line(&domain.name), operation.disk),
+        (None, Some(volume)) => format!("{}/{}", one_line(&volume.pool), one_line(&volume.name)),
+        (None, None) => "?".to_owned(),
+    }
 }
 
 /// The state's stable word.
@@ -24,6 +27,11 @@ pub fn percent(operation: &pb::Operation) -> Option<u64> {
     match progress.phase() {
         pb::CopyPhase::InStep => Some(100),
         pb::CopyPhase::Copying if operation.state() == pb::State::Copying => {
+            let share =
+                u128::from(progress.copied_bytes) * 100 / u128::from(progress.total_bytes.max(1));
+            Some(u64::try_from(share).unwrap_or(99).min(99))
+        }
+        pb::CopyPhase::Comparing => {
             let share =
                 u128::from(progress.copied_bytes) * 100 / u128::from(progress.total_bytes.max(1));
             Some(u64::try_from(share).unwrap_or(99).min(99))
@@ -54,6 +62,9 @@ fn copy(operation: &pb::Operation) -> Option<String> {
     match progress.phase() {
         pb::CopyPhase::Zeroing => Some("(clearing the destination)".to_owned()),
         pb::CopyPhase::Copying => Some(numbers(progress, percent(operation)?)),
+        pb::CopyPhase::Comparing => {
+            Some(format!("(comparing: {})", numbers(progress, percent(operation)?)))
+        }
         pb::CopyPhase::InStep | pb::CopyPhase::Unspecified => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Waits until the copy is in step with the source: the READY event, or `ready='yes'` in the live XML where the
 //! event was lost. Equal numbers are never taken for READY.
 
-pub(super) mod space;
+pub(in crate::engine::steps) mod space;
 
 use std::future::Future;
 use std::pin::Pin;

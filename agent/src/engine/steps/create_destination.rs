@@ -9,7 +9,7 @@ use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, LeftoverKind, Side, State};
 use crate::plan::complete::not_mounted;
-use crate::plan::{StepKind, access};
+use crate::plan::{Step, StepKind, access};
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
 
@@ -55,6 +55,19 @@ pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
     let identity = created.map_err(|error| failed(&error))?;
     check_owner(&ports, new).await?;
     owner.done(STEP, StepOutcome::Created { identity }).await
+}
+
+/// Makes the destination of this plan once more, empty, in place of what an earlier life wrote into it.
+pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
+    let step = owner.plan.steps.iter().find(|step| step.kind() == STEP).cloned();
+    let Some(Step::CreateDestination { volume, format, size, owner: user, must_be_mounted }) = step
+    else {
+        return Ok(());
+    };
+    let new = NewVolume { volume: &volume, format, size, owner: user, must_be_mounted };
+    // Whoever wrote there is ended, and may take a moment to be gone.
+    remove_patiently(owner, &volume, None).await.map_err(|error| failed(&error))?;
+    run(owner, &new).await
 }
 
 /// Connects, or looks once more whether the folder is still the pool's and not the empty one below its mount.

@@ -8,7 +8,7 @@ use super::start_copy::is_volume;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
-use crate::engine::users::other_user_by_headers;
+use crate::engine::users::{open_by, other_user_by_headers};
 use crate::journal::What;
 use crate::operation::{Event, SourceFate, State};
 use crate::plan::StepKind;
@@ -112,6 +112,12 @@ async fn rename(
         let is_it = |image: &Named| is_volume(image, from);
         if let Some(other) = other_user_by_headers(&ports, Some(&owner.plan.domain), is_it).await? {
             return Ok(Tried::InUse(format!("domain {other} uses it too")));
+        }
+        if owner.plan.is_offline() {
+            let users = open_by(&ports, from, 0).await?;
+            if !users.is_empty() {
+                return Ok(Tried::InUse(format!("it is in use: {}", users.join(", "))));
+            }
         }
         volumes::rename(&ports, from, to).await?;
         return Ok(Tried::Retired);

@@ -1,18 +1,17 @@
 //! After the pivot: QEMU, the live XML and the stored XML must agree on the destination; a stale stored XML is
 //! repaired. Nothing here fails the operation; a disagreement keeps the source.
 
-use rbdutils::monitors::MonitorList;
 use secrecy::{ExposeSecret, SecretString};
-use volferry_xml::{DestinationFormat, DestinationHost, DestinationSource, DomainXml};
+use volferry_xml::DomainXml;
 
 use super::start_copy::disk_is_on;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::{StepOutcome, What};
-use crate::plan::{StepKind, qemu_view};
+use crate::plan::{StepKind, lone_volume, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
-use crate::spec::{Identity, VolumeFormat, VolumeLocation};
+use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::VerifyMove;
 
@@ -184,37 +183,11 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
 
 /// The definition with our disk on the destination. Errors say nothing of the text, for it may hold passwords.
 fn repaired(owner: &Owner, definition: &SecretString) -> Result<String, String> {
-    let source = destination_source(&owner.plan.destination)?;
-    let format = match owner.plan.destination_format {
-        VolumeFormat::Raw => DestinationFormat::Raw,
-        VolumeFormat::Qcow2 => DestinationFormat::Qcow2,
-    };
+    let source = lone_volume::source(&owner.plan.destination)?;
+    let format = lone_volume::xml_format(owner.plan.destination_format);
     let target = owner.plan.target.as_str();
     DomainXml::parse(definition.expose_secret())
         .ok()
         .and_then(|xml| xml.with_disk_volume_replaced(target, &source, format, None).ok())
         .ok_or_else(|| "the stored definition could not be edited".to_owned())
-}
-
-fn destination_source(volume: &VolumeLocation) -> Result<DestinationSource, String> {
-    match volume {
-        VolumeLocation::File { path } => match path.to_str() {
-            Some(path) => Ok(DestinationSource::File { path: path.to_owned() }),
-            None => Err(format!("{path:?} is not UTF-8")),
-        },
-        VolumeLocation::Rbd { address, image } => {
-            let hosts = MonitorList::parse(&address.monitors, 0)
-                .and_then(|monitors| monitors.to_libvirt_hosts())
-                .map_err(|error| error.to_string())?;
-            Ok(DestinationSource::Rbd {
-                name: address.image_path(image),
-                hosts: hosts
-                    .into_iter()
-                    .map(|host| DestinationHost { name: host.name, port: host.port })
-                    .collect(),
-                user: address.user.clone(),
-                secret_uuid: address.secret_uuid.clone(),
-            })
-        }
-    }
 }

@@ -22,17 +22,22 @@ impl Files for World {
     async fn observe(
         &self,
         path: &Path,
-        _format: VolumeFormat,
+        format: VolumeFormat,
     ) -> Result<Option<FileObservation>, PortError> {
         let what = format!("look at {}", path.display());
         self.call(Method::ObserveFile, what, |state| {
             let Some(identity) = state.file_identity(path) else { return Ok(None) };
             Ok(state.files.get(path).map(|file| FileObservation {
                 identity,
-                length: Bytes(file.allocated),
+                length: Bytes(match file.format {
+                    VolumeFormat::Raw => file.size,
+                    VolumeFormat::Qcow2 => file.allocated,
+                }),
                 allocated: Bytes(file.allocated),
                 owner: file.owner,
                 internal_snapshots: file.snapshots.clone(),
+                header: (format == VolumeFormat::Qcow2 && file.format == VolumeFormat::Qcow2)
+                    .then(|| file.header()),
             }))
         })
         .await
@@ -42,6 +47,14 @@ impl Files for World {
         let what = format!("read the header of {}", path.display());
         self.call(Method::BackingFile, what, |state| {
             Ok(state.files.get(path).and_then(|file| file.backing.clone()))
+        })
+        .await
+    }
+
+    async fn users(&self, path: &Path) -> Result<Vec<String>, PortError> {
+        let what = format!("look who uses {}", path.display());
+        self.call(Method::FileUsers, what, |state| {
+            Ok(state.file_identity(path).map_or_else(Vec::new, |id| state.file_users(&id)))
         })
         .await
     }

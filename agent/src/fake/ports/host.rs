@@ -45,6 +45,7 @@ impl Domains for World {
                 live_xml: domain.live_xml.clone(),
                 inactive_xml: domain.inactive_xml.clone(),
                 snapshots: domain.snapshots.clone(),
+                managed_save: domain.managed_save,
             })
         })
         .await

@@ -56,13 +56,18 @@ pub(super) fn observe(path: &Path, format: VolumeFormat) -> io::Result<Option<Fi
     if !metadata.is_file() {
         return Err(io::Error::new(ErrorKind::Unsupported, "it is no regular file"));
     }
-    let internal_snapshots = match format {
-        VolumeFormat::Raw => Vec::new(),
+    let (internal_snapshots, header) = match format {
+        VolumeFormat::Raw => (Vec::new(), None),
         VolumeFormat::Qcow2 => {
             // Should the name have gone to a pipe meanwhile, opening must not wait for its writer.
             let file =
                 OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-            qcow2::snapshot_names(&mut BufReader::new(file))?
+            let mut file = BufReader::new(file);
+            // What has no such header is judged by whoever knows what it was said to be.
+            match qcow2::header(&mut file)? {
+                Some(header) => (qcow2::snapshot_names(&mut file)?, Some(header)),
+                None => (Vec::new(), None),
+            }
         }
     };
     Ok(Some(FileObservation {
@@ -75,6 +80,7 @@ pub(super) fn observe(path: &Path, format: VolumeFormat) -> io::Result<Option<Fi
             mode: metadata.mode() & 0o7777,
         },
         internal_snapshots,
+        header,
     }))
 }
 

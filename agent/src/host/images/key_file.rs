@@ -12,7 +12,7 @@ use secrecy::zeroize::Zeroizing;
 const MOST_BYTES: u64 = 16 * 1024;
 
 /// Reads the key. Errors: not there, readable by everybody, or not the key of one user. Errors never show content.
-pub(super) fn read(path: &Path) -> io::Result<SecretString> {
+pub(in crate::host) fn read(path: &Path) -> io::Result<SecretString> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
     if metadata.mode() & 0o007 != 0 {

@@ -19,16 +19,16 @@ use crate::spec::{Bytes, VolumeLocation};
 const SILENT: u32 = 3;
 
 /// What was seen of the pool.
-pub(super) enum Seen {
+pub(in crate::engine::steps) enum Seen {
     Ceph(RbdPoolSpace),
     Folder(FolderObservation),
 }
 
-type Answer = Result<Seen, PortError>;
+pub(in crate::engine::steps) type Answer = Result<Seen, PortError>;
 type Asking = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// The watch over one destination.
-pub(super) struct SpaceWatch {
+pub(in crate::engine::steps) struct SpaceWatch {
     asking: Option<Asking>,
     /// When to ask next.
     due: Instant,
@@ -39,12 +39,16 @@ pub(super) struct SpaceWatch {
 
 impl SpaceWatch {
     /// A watch that asks first at `due`.
-    pub(super) fn new(due: Instant) -> Self {
+    pub(in crate::engine::steps) fn new(due: Instant) -> Self {
         Self { asking: None, due, unanswered: 0, problem: None, warned: false }
     }
 
     /// Asks when it is time, and waits for the answer. A question stays open when the wait is given up.
-    pub(super) async fn next(&mut self, context: &Context, plan: &Plan) -> Answer {
+    pub(in crate::engine::steps) async fn next(
+        &mut self,
+        context: &Context,
+        plan: &Plan,
+    ) -> Answer {
         if self.asking.is_none() {
             tokio::time::sleep_until(self.due).await;
             self.due = Instant::now() + context.tuning.space_period;
@@ -58,7 +62,11 @@ impl SpaceWatch {
     /// Judges what was seen.
     ///
     /// Errors: the copy does not fit; it must be ended while it still can be.
-    pub(super) fn judge(&mut self, owner: &mut Owner, answer: Answer) -> Result<(), Stop> {
+    pub(in crate::engine::steps) fn judge(
+        &mut self,
+        owner: &mut Owner,
+        answer: Answer,
+    ) -> Result<(), Stop> {
         let pool = owner.plan.destination_pool.clone();
         let reserve = owner.context.host.limits.reserve;
         let seen = match answer {
@@ -107,7 +115,7 @@ impl SpaceWatch {
     }
 
     /// What is wrong with the watch.
-    pub(super) fn detail(&self) -> Option<String> {
+    pub(in crate::engine::steps) fn detail(&self) -> Option<String> {
         self.problem.clone()
     }
 }
