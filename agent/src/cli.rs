@@ -13,6 +13,7 @@ mod migrate;
 mod monitors;
 mod ops;
 mod output;
+mod passphrases;
 mod plan;
 mod render;
 

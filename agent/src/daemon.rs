@@ -129,6 +129,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         events: libvirt.clone(),
         pools: libvirt.clone(),
         copies: Arc::new(HostCopies::new(libvirt.clone(), copies).map_err(DaemonError::Copies)?),
+        secrets: libvirt.clone(),
         images: Arc::new(HostImages::new(libvirt, ImageTimeouts::default())),
         files: Arc::new(HostFiles::default()),
         clock: Arc::new(SystemClock),

@@ -152,7 +152,8 @@ impl Engine {
     /// Accepts a request, finds the same operation again, or refuses.
     ///
     /// Errors: a refusal; nothing was changed.
-    pub async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+    pub async fn migrate(&self, mut spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+        let _passphrases = std::mem::take(&mut spec.passphrases);
         let _reservation = match self.registry.reserve(&spec).await {
             Reservation::Known(view) => return same(&spec, view),
             Reservation::Reserved(guard) => guard,
@@ -183,7 +184,8 @@ impl Engine {
     /// The plan of a request, without running it.
     ///
     /// Errors: a refusal.
-    pub async fn plan(&self, spec: MigrateSpec) -> Result<Plan, Refusal> {
+    pub async fn plan(&self, mut spec: MigrateSpec) -> Result<Plan, Refusal> {
+        let _passphrases = std::mem::take(&mut spec.passphrases);
         let located = observe::locate(&self.context, &spec).await?;
         if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &located) {
             return Err(not_admitted(&spec, &busy, &located));

@@ -20,6 +20,7 @@ pub mod life;
 mod ports;
 pub mod rbd;
 pub mod scene;
+pub mod secret;
 pub mod stage;
 pub mod state;
 pub mod storage_pool;

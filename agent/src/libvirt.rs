@@ -18,6 +18,7 @@ mod query_block;
 mod run;
 mod secrets;
 mod translate;
+mod volume_secrets;
 
 use std::sync::Arc;
 use std::time::Duration;

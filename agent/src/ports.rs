@@ -12,6 +12,7 @@ pub mod files;
 pub mod images;
 pub mod jobs;
 pub mod pools;
+pub mod secrets;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use files::{
 pub use images::{ImageObservation, Images, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
 pub use pools::StoragePools;
+pub use secrets::{NewSecret, Secrets, VolumeSecret};
 
 /// Everything the engine may touch.
 #[derive(Clone)]
@@ -49,6 +51,8 @@ pub struct Ports {
     pub copies: Arc<dyn ImageCopies>,
     /// Storage pools of libvirt.
     pub pools: Arc<dyn StoragePools>,
+    /// libvirt secrets of volumes.
+    pub secrets: Arc<dyn Secrets>,
     /// Time.
     pub clock: Arc<dyn Clock>,
 }

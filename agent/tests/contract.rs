@@ -22,6 +22,8 @@ mod lab;
 mod offline;
 #[path = "contract/real.rs"]
 mod real;
+#[path = "contract/secrets.rs"]
+mod secrets;
 #[path = "contract/stage.rs"]
 mod stage;
 
@@ -88,4 +90,8 @@ contract! {
     offline::a_running_guest_is_a_user_of_its_volume;
     offline::a_copy_that_is_given_up_lets_go_of_both_images;
     offline::a_header_says_what_a_guest_sees;
+    secrets::a_secret_is_found_by_its_volume_and_its_uuid;
+    secrets::a_secret_is_defined_again_and_its_value_set_again;
+    secrets::a_volume_has_one_secret_and_a_uuid_one_volume;
+    secrets::a_secret_that_is_not_there_is_told_as_such;
 }

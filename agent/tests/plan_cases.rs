@@ -12,7 +12,7 @@ use volferry_agent::config::Config;
 use volferry_agent::facts::HostFacts;
 use volferry_agent::plan::render::offline_json;
 use volferry_agent::plan::route::Request;
-use volferry_agent::spec::{DiskReference, PoolName};
+use volferry_agent::spec::{DiskReference, EncryptionWish, PoolName};
 
 fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
@@ -106,6 +106,7 @@ fn plan(folder: &Path, want: &Value) -> Value {
         destination_volume: None,
         write_blocking: false,
         offline: false,
+        encryption: &EncryptionWish::default(),
     };
     offline_json(&host, &read("domain.xml"), &request).0
 }

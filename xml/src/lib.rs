@@ -33,6 +33,7 @@ mod domain;
 mod escape;
 mod malformed;
 mod pool;
+mod secret;
 mod splice;
 
 pub use destination::{
@@ -48,3 +49,4 @@ pub use domain::{DomainXml, EditError, FindDiskError};
 pub use escape::is_representable;
 pub use malformed::{MalformedRule, MalformedXml};
 pub use pool::StoragePoolXml;
+pub use secret::SecretXml;

@@ -11,11 +11,13 @@ use clap_complete::Shell;
 use super::failure::Failure;
 use crate::api::status::Exit;
 use crate::config::DEFAULT_SOCKET;
-use crate::spec::{BytesPerSecond, OperationId, span};
+use crate::spec::{BytesPerSecond, EncryptionScheme, EncryptionWish, OperationId, span};
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
 const GENERAL: &str = "General options";
+
+const ENCRYPTION: &str = "Options of encryption";
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -161,6 +163,24 @@ pub struct RequestOptions {
     /// Offline: remove the source without comparing it with its copy
     #[arg(long)]
     pub no_compare: bool,
+
+    /// File with the passphrase of an encrypted disk, every byte of it; the destination gets the
+    /// same one
+    #[arg(long, value_name = "FILE", help_heading = ENCRYPTION)]
+    pub passphrase_file: Option<PathBuf>,
+
+    /// File with another passphrase for the destination, also for a disk that has none
+    #[arg(long, value_name = "FILE", help_heading = ENCRYPTION)]
+    pub dest_passphrase_file: Option<PathBuf>,
+
+    /// What the destination may be encrypted with: luks1-qemu, luks2-librbd; without it
+    /// luks1-qemu in file pools and luks2-librbd on RBD
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = ENCRYPTION)]
+    pub accept_encryption: Vec<EncryptionScheme>,
+
+    /// Write the data of an encrypted disk to the destination in plain text
+    #[arg(long, conflicts_with = "dest_passphrase_file", help_heading = ENCRYPTION)]
+    pub decrypt: bool,
 }
 
 /// The format of an image.
@@ -262,6 +282,7 @@ pub struct OfflinePlan {
     pub config: PathBuf,
     pub destination_volume: Option<String>,
     pub write_blocking: bool,
+    pub encryption: EncryptionWish,
 }
 
 impl PlanArguments {
@@ -276,6 +297,12 @@ impl PlanArguments {
                 config: config.clone(),
                 destination_volume: self.options.destination_volume.clone(),
                 write_blocking: self.options.write_blocking,
+                encryption: EncryptionWish {
+                    source_passphrase: self.options.passphrase_file.is_some(),
+                    destination_passphrase: self.options.dest_passphrase_file.is_some(),
+                    accept: self.options.accept_encryption.iter().copied().collect(),
+                    decrypt: self.options.decrypt,
+                },
             })),
             _ => Err(Failure::new(Exit::Usage, "--domain-xml needs --disk and --config")),
         }

@@ -9,6 +9,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::follow::{self, Interrupts, Wish};
 use super::output::{self, Output};
+use super::passphrases;
 use super::render::{json, operation};
 use crate::api::convert::operation::duration;
 use crate::api::pb;
@@ -21,12 +22,12 @@ pub async fn run(
     arguments: MigrateArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut interrupts = Interrupts::new()?;
-    let mut client = Client::connect(socket).await?;
     // An id of our own, so that the operation can be found again whatever happens to the connection.
     let id = arguments.operation_id.unwrap_or_else(OperationId::random).to_string();
     let request =
         request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options)?;
+    let mut interrupts = Interrupts::new()?;
+    let mut client = Client::connect(socket).await?;
     let accepted = accept(&mut client, request, &mut interrupts).await?;
     if arguments.detach {
         if output.is_json() {
@@ -91,6 +92,8 @@ async fn insist(mut client: Client, request: pb::MigrateRequest) -> Result<pb::O
 }
 
 /// The request on the wire.
+///
+/// Errors: a passphrase cannot be read.
 pub fn request(
     operation_id: String,
     domain: Option<String>,
@@ -98,16 +101,16 @@ pub fn request(
     to_pool: String,
     options: RequestOptions,
 ) -> Result<pb::MigrateRequest, Failure> {
-    let volume = match (options.volume, options.format) {
-        (Some(volume), Some(format)) => Some(volume_selector(&volume, format)?),
+    let volume = match (&options.volume, options.format) {
+        (Some(volume), Some(format)) => Some(volume_selector(volume, format)?),
         _ => None,
     };
-    Ok(pb::MigrateRequest {
+    let mut request = pb::MigrateRequest {
         operation_id,
         domain: domain.unwrap_or_default(),
         disk: disk.unwrap_or_default(),
         to_pool,
-        destination_volume: options.destination_volume.unwrap_or_default(),
+        destination_volume: options.destination_volume.clone().unwrap_or_default(),
         bandwidth_bytes_per_second: options.bandwidth.map_or(0, u64::from),
         keep_source: options.keep_source,
         keep_source_name: options.keep_source_name,
@@ -115,11 +118,14 @@ pub fn request(
         write_blocking: options.write_blocking,
         manual_pivot: options.manual_pivot,
         deadline: options.deadline.map(duration),
-        allow_checkpoint_loss: options.allow_checkpoint_loss,
+        allow_checkpoint_loss: options.allow_checkpoint_loss.clone(),
         volume,
         live: options.live,
         no_compare: options.no_compare,
-    })
+        ..Default::default()
+    };
+    passphrases::fill(&mut request, &options)?;
+    Ok(request)
 }
 
 /// `POOL/NAME`.

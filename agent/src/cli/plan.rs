@@ -26,7 +26,6 @@ pub async fn online(
     arguments: PlanArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut client = Client::connect(socket).await?;
     let request = migrate::request(
         String::new(),
         arguments.domain,
@@ -34,6 +33,7 @@ pub async fn online(
         arguments.to,
         arguments.options,
     )?;
+    let mut client = Client::connect(socket).await?;
     match client.plan(request).await {
         Ok(plan) => {
             show(&render::accepted(&plan), output);
@@ -88,6 +88,7 @@ fn plan_offline(
         destination_volume: volume.as_ref(),
         write_blocking: arguments.write_blocking,
         offline: false,
+        encryption: &arguments.encryption,
     };
     Ok(offline_json(&host, xml, &request))
 }

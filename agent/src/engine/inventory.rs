@@ -7,7 +7,7 @@ use super::observe;
 use crate::plan::source::{belongs_here, source_volume};
 use crate::plan::{Refusal, RefusalCode, policy};
 use crate::ports::{ErrorClass, HostVersions, PortError};
-use crate::spec::{Bytes, DiskTarget, DomainReference, PoolKind, PoolName};
+use crate::spec::{Bytes, DiskTarget, DomainReference, EncryptionWish, PoolKind, PoolName};
 
 /// One disk of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,9 @@ pub(super) async fn disks(
     let listing = |disk: &Disk| {
         let volume = policy::check_disk(&xml, disk)
             .and_then(|()| source_volume(&context.host, disk))
-            .and_then(|volume| policy::check_encryption(disk).map(|()| volume));
+            .and_then(|volume| {
+                policy::check_encryption(disk, &EncryptionWish::default()).map(|()| volume)
+            });
         let target = DiskTarget::new(disk.target.as_str()).ok()?;
         Some(DiskListing {
             target,

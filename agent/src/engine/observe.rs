@@ -120,6 +120,7 @@ pub async fn plan(
         destination_volume: spec.destination_volume.as_ref(),
         write_blocking: spec.write_blocking,
         offline,
+        encryption: &spec.encryption,
     };
     let pool = pool_of_libvirt(context, &spec.to).await?;
     let route = route::choose_among(&context.host, pool.as_ref(), &xml, &request)?;

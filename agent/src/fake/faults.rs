@@ -48,6 +48,10 @@ pub enum Method {
     FileUsers,
     CopyImage,
     CompareImages,
+    FindSecret,
+    LookSecret,
+    DefineSecret,
+    UndefineSecret,
 }
 
 impl Method {
@@ -71,6 +75,8 @@ impl Method {
                 | M::RenameFile
                 | M::RemoveFile
                 | M::CopyImage
+                | M::DefineSecret
+                | M::UndefineSecret
         )
     }
 
@@ -94,6 +100,10 @@ impl Method {
                 | M::SetBandwidth
                 | M::Abort
                 | M::Pivot
+                | M::FindSecret
+                | M::LookSecret
+                | M::DefineSecret
+                | M::UndefineSecret
         )
     }
 }

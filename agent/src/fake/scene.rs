@@ -13,9 +13,9 @@ use super::state::State;
 use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
-    DiskReference, DomainReference, DomainUuid, FilePool, FilePoolKind, Limits, MigrateSpec,
-    OperationId, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress, Subject, VolumeFormat,
-    VolumeLocation, VolumeName,
+    DiskReference, DomainReference, DomainUuid, EncryptionWish, FilePool, FilePoolKind, Limits,
+    MigrateSpec, OperationId, Passphrases, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress,
+    Subject, VolumeFormat, VolumeLocation, VolumeName,
 };
 
 /// What every disk of a guest holds.
@@ -203,6 +203,8 @@ impl Guest {
             allow_checkpoint_loss: BTreeSet::new(),
             live: false,
             no_compare: false,
+            encryption: EncryptionWish::default(),
+            passphrases: Passphrases::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::copy::RunningCopy;
 use super::domain::Domain;
 use super::folder::{File, Folder};
 use super::rbd::Cluster;
+use super::secret::Secret;
 use super::storage_pool::StoragePool;
 use crate::ports::{DomainEvent, ErrorClass, EventKind, PortError};
 use crate::spec::{DiskTarget, DomainUuid, Identity, VolumeLocation};
@@ -24,6 +25,8 @@ pub struct State {
     pub files: BTreeMap<PathBuf, File>,
     /// Uuids of libvirt secrets.
     pub secrets: BTreeSet<String>,
+    /// libvirt secrets of volumes by uuid.
+    pub volume_secrets: BTreeMap<String, Secret>,
     /// Storage pools of libvirt by name.
     pub storage_pools: BTreeMap<String, StoragePool>,
     /// Uuids of libvirt secrets by their usage.

@@ -80,6 +80,8 @@ mod tests {
             allow_checkpoint_loss: Default::default(),
             live: false,
             no_compare: false,
+            encryption: Default::default(),
+            passphrases: Default::default(),
         }
     }
 

@@ -15,8 +15,8 @@ use super::refusal::{Refusal, RefusalCode};
 use super::source::{Named, belongs_here, other_hosts, source_volume};
 use crate::facts::HostFacts;
 use crate::spec::{
-    CopyFlag, CopyFlags, DiskReference, DiskTarget, FilePool, Pool, PoolKind, PoolName, RbdPool,
-    VolumeFormat, VolumeLocation, VolumeName,
+    CopyFlag, CopyFlags, DiskReference, DiskTarget, EncryptionWish, FilePool, Pool, PoolKind,
+    PoolName, RbdPool, VolumeFormat, VolumeLocation, VolumeName,
 };
 
 /// What a route is chosen from, besides the host.
@@ -32,6 +32,8 @@ pub struct Request<'a> {
     pub write_blocking: bool,
     /// Nobody uses the volume: any pair of pools will do.
     pub offline: bool,
+    /// What is wanted of encryption.
+    pub encryption: &'a EncryptionWish,
 }
 
 /// The volume a disk is on.
@@ -104,7 +106,7 @@ pub fn choose_among(
     let disk = find_disk(&domain, request.disk)?.clone();
     policy::check_disk(&domain, &disk)?;
     let source = source_volume(host, &disk)?;
-    policy::check_encryption(&disk)?;
+    policy::check_encryption(&disk, request.encryption)?;
     let (pool, of_libvirt) = find_pool(host, of_libvirt, request.to)?;
     check_representable(pool, request)?;
     let target = DiskTarget::new(disk.target.as_str())

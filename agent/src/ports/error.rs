@@ -25,6 +25,10 @@ pub enum ErrorClass {
     NoSpace,
     /// The volume is no longer the one that was recorded.
     Replaced,
+    /// The passphrase does not open the volume.
+    WrongPassphrase,
+    /// The volume has no header of the encryption it should have.
+    NoHeader,
     /// Something else; the message has it.
     Other,
 }

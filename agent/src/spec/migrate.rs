@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, OperationId, PoolName,
-    VolumeFormat, VolumeName,
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, OperationId,
+    Passphrases, PoolName, VolumeFormat, VolumeName,
 };
 
 /// What is to be moved.
@@ -83,4 +83,10 @@ pub struct MigrateSpec {
     /// An offline copy is not compared with its source before the source goes.
     #[serde(default)]
     pub no_compare: bool,
+    /// What is wanted of encryption.
+    #[serde(default)]
+    pub encryption: EncryptionWish,
+    /// The passphrases, until the engine takes them out of an accepted request: views and journals have none.
+    #[serde(skip)]
+    pub passphrases: Passphrases,
 }

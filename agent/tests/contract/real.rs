@@ -47,6 +47,7 @@ impl RealStage {
             jobs: libvirt.clone(),
             events: libvirt.clone(),
             pools: libvirt.clone(),
+            secrets: libvirt.clone(),
             images: Arc::new(HostImages::new(libvirt, timeouts)),
             copies: Arc::new(copies),
             files: Arc::new(HostFiles::default()),

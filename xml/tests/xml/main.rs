@@ -8,5 +8,6 @@ mod find;
 mod golden;
 mod pools;
 mod properties;
+mod secrets;
 mod support;
 mod well_formed;

@@ -7,8 +7,9 @@ use tonic::Status;
 use crate::api::{pb, status};
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, InvalidName, InvalidQuantity,
-    LeftoverId, MigrateSpec, OperationId, PoolName, Subject, VolumeFormat, VolumeName,
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, InvalidName,
+    InvalidPassphrase, InvalidQuantity, LeftoverId, MigrateSpec, OperationId, Passphrase,
+    Passphrases, PoolName, Subject, VolumeFormat, VolumeName, encryption::UnknownScheme,
 };
 
 /// A request that is no valid spec.
@@ -26,6 +27,12 @@ pub enum InvalidRequest {
     /// Two wishes that contradict each other.
     #[error("{0} and {1} exclude each other")]
     Exclusive(&'static str, &'static str),
+    /// A passphrase that cannot be one.
+    #[error("invalid {0}: {1}")]
+    Passphrase(&'static str, InvalidPassphrase),
+    /// No encryption has that name.
+    #[error("invalid accept_encryption: {0}")]
+    Encryption(#[from] UnknownScheme),
     /// A part of the message that must be there is not.
     #[error("the request has no {0}")]
     Missing(&'static str),
@@ -41,6 +48,8 @@ impl From<InvalidRequest> for Status {
             InvalidRequest::Bandwidth(_)
             | InvalidRequest::Deadline
             | InvalidRequest::Exclusive(..)
+            | InvalidRequest::Passphrase(..)
+            | InvalidRequest::Encryption(_)
             | InvalidRequest::Missing(_) => Self::invalid_argument(error.to_string()),
         }
     }
@@ -49,8 +58,9 @@ impl From<InvalidRequest> for Status {
 impl TryFrom<pb::MigrateRequest> for MigrateSpec {
     type Error = InvalidRequest;
 
-    fn try_from(request: pb::MigrateRequest) -> Result<Self, InvalidRequest> {
+    fn try_from(mut request: pb::MigrateRequest) -> Result<Self, InvalidRequest> {
         check_exclusive(&request)?;
+        let (encryption, passphrases) = encryption(&mut request)?;
         let operation = match request.operation_id {
             id if id.is_empty() => OperationId::random(),
             id => OperationId::new(id)?,
@@ -76,6 +86,8 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
                 .collect::<Result<_, _>>()?,
             live: request.live,
             no_compare: request.no_compare,
+            encryption,
+            passphrases,
         })
     }
 }
@@ -130,6 +142,45 @@ fn check_exclusive(request: &pb::MigrateRequest) -> Result<(), InvalidRequest> {
     match (wished.next(), wished.next()) {
         (Some(one), Some(other)) => Err(InvalidRequest::Exclusive(one, other)),
         _ => Ok(()),
+    }
+}
+
+/// The wishes, and the passphrases taken out of the message. No bytes are no passphrase.
+fn encryption(
+    request: &mut pb::MigrateRequest,
+) -> Result<(EncryptionWish, Passphrases), InvalidRequest> {
+    let take = |name, bytes: &mut Vec<u8>| match std::mem::take(bytes) {
+        none if none.is_empty() => Ok(None),
+        bytes => Passphrase::new(bytes)
+            .map(Some)
+            .map_err(|invalid| InvalidRequest::Passphrase(name, invalid)),
+    };
+    let passphrases = Passphrases {
+        source: take("passphrase", &mut request.passphrase)?,
+        destination: take("destination_passphrase", &mut request.destination_passphrase)?,
+    };
+    if request.decrypt && passphrases.destination.is_some() {
+        return Err(InvalidRequest::Exclusive("decrypt", "destination_passphrase"));
+    }
+    let accept = std::mem::take(&mut request.accept_encryption);
+    let wish = EncryptionWish {
+        source_passphrase: passphrases.source.is_some(),
+        destination_passphrase: passphrases.destination.is_some(),
+        accept: accept.iter().map(|word| word.parse()).collect::<Result<_, _>>()?,
+        decrypt: request.decrypt,
+    };
+    Ok((wish, passphrases))
+}
+
+impl std::fmt::Debug for pb::MigrateRequest {
+    /// Names what is moved, and never a passphrase.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MigrateRequest")
+            .field("operation_id", &self.operation_id)
+            .field("domain", &self.domain)
+            .field("disk", &self.disk)
+            .field("to_pool", &self.to_pool)
+            .finish_non_exhaustive()
     }
 }
 
@@ -250,6 +301,42 @@ mod tests {
         assert_eq!(MigrateSpec::try_from(both), Err(InvalidRequest::Exclusive("volume", "domain")));
         let live = pb::MigrateRequest { live: true, ..asked(volume("nfs", "v", raw)) };
         assert_eq!(MigrateSpec::try_from(live), Err(InvalidRequest::Exclusive("volume", "live")));
+    }
+
+    #[test]
+    fn passphrases_are_taken_and_never_shown() {
+        let secret = pb::MigrateRequest {
+            passphrase: b"open sesame".to_vec(),
+            accept_encryption: vec!["luks1-qemu".into()],
+            ..request()
+        };
+        let plan = pb::PlanRequest { request: Some(secret.clone()) };
+        let shown = format!("{secret:?} {plan:?}");
+        assert!(!shown.contains("sesame") && !shown.contains("111, 112"), "{shown}");
+        let spec = MigrateSpec::try_from(secret).expect("a valid request");
+        assert!(spec.encryption.source_passphrase && !spec.encryption.destination_passphrase);
+        let taken = spec.passphrases.source.as_ref().map(Passphrase::expose);
+        assert_eq!(taken, Some(&b"open sesame"[..]));
+        let written = serde_json::to_string(&spec).expect("a spec is written down");
+        assert!(!written.contains("sesame") && !format!("{spec:?}").contains("sesame"));
+    }
+
+    #[test]
+    fn what_is_wished_of_encryption_is_checked() {
+        let long = pb::MigrateRequest { passphrase: vec![1; 5000], ..request() };
+        let unknown = pb::MigrateRequest { accept_encryption: vec!["rot13".into()], ..request() };
+        let both = pb::MigrateRequest {
+            decrypt: true,
+            destination_passphrase: b"x".to_vec(),
+            ..request()
+        };
+        for (bad, text) in
+            [(long, "longer than 4096"), (unknown, "rot13"), (both, "exclude each other")]
+        {
+            let status = Status::from(MigrateSpec::try_from(bad).expect_err("it is refused"));
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(status.message().contains(text), "{}", status.message());
+        }
     }
 
     #[test]
