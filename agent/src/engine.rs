@@ -11,6 +11,7 @@ pub mod inventory;
 mod leftovers;
 pub mod observe;
 mod owner;
+mod probe;
 mod recovery;
 mod registry;
 mod settle;
@@ -103,6 +104,7 @@ impl Engine {
                 host,
                 tuning,
                 turns,
+                librbd: probe::Known::default(),
                 removals: tokio::sync::Mutex::default(),
             }),
             registry: Arc::new(Registry::new(finished, FINISHED_AT_HAND)),
@@ -153,7 +155,8 @@ impl Engine {
     ///
     /// Errors: a refusal; nothing was changed.
     pub async fn migrate(&self, mut spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
-        let _passphrases = std::mem::take(&mut spec.passphrases);
+        // Out of what is compared, published and written down.
+        let passphrases = std::mem::take(&mut spec.passphrases);
         let _reservation = match self.registry.reserve(&spec).await {
             Reservation::Known(view) => return same(&spec, view),
             Reservation::Reserved(guard) => guard,
@@ -167,7 +170,7 @@ impl Engine {
             Ok(claim) => claim,
             Err(admission) => return Err(not_admitted(&spec, &admission, &located)),
         };
-        let plan = observe::plan(&self.context, &spec, &located).await?;
+        let plan = observe::plan(&self.context, &spec, &passphrases, &located).await?;
         let view = owner::first_view(&plan, self.context.ports.clock.now());
         if let Err(error) = self.context.journal.create(&plan, &view).await {
             tracing::error!(error = %chain(&error), "the journal took no new operation");
@@ -176,7 +179,7 @@ impl Engine {
                 format!("the agent cannot write its journal: {}", chain(&error)),
             ));
         }
-        let view = self.own(|context, links| Owner::new(context, plan, view, links));
+        let view = self.own(|context, links| Owner::new(context, plan, view, passphrases, links));
         claim.keep();
         Ok(view)
     }
@@ -185,12 +188,12 @@ impl Engine {
     ///
     /// Errors: a refusal.
     pub async fn plan(&self, mut spec: MigrateSpec) -> Result<Plan, Refusal> {
-        let _passphrases = std::mem::take(&mut spec.passphrases);
+        let passphrases = std::mem::take(&mut spec.passphrases);
         let located = observe::locate(&self.context, &spec).await?;
         if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &located) {
             return Err(not_admitted(&spec, &busy, &located));
         }
-        observe::plan(&self.context, &spec, &located).await
+        observe::plan(&self.context, &spec, &passphrases, &located).await
     }
 
     /// One operation, at hand or from the journal.

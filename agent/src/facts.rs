@@ -8,9 +8,9 @@ use rbdutils::monitors::MonitorList;
 
 use crate::ports::{
     BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageHeader,
-    ImageObservation, QemuBlockDevice, RbdPoolSpace, Snapshots,
+    ImageObservation, QemuBlockDevice, RbdPoolSpace, Snapshots, VolumeSecret,
 };
-use crate::spec::{Identity, Limits, Pool};
+use crate::spec::{Bytes, Identity, Limits, Pool};
 
 /// What the planner knows of this host without asking anybody.
 #[derive(Debug, Clone)]
@@ -50,6 +50,32 @@ pub struct WorldFacts {
     pub clusters: Option<ClusterIds>,
     /// Another domain of this host that uses the source.
     pub other_user: Option<String>,
+    /// What an encrypted destination needs; none of a plain one.
+    pub encryption: Option<EncryptionFacts>,
+    /// What the source holds behind its header, opened with the passphrase of the request.
+    pub source_usable: Option<Bytes>,
+}
+
+/// What was seen for an encrypted destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncryptionFacts {
+    /// The volume its secret is for, as libvirt is told.
+    pub usage: String,
+    /// The secret libvirt has for it already.
+    pub secret: Option<VolumeSecret>,
+    /// Whether QEMU takes the passphrase.
+    pub passphrase_is_text: bool,
+    /// Whether a block copy into an image that librbd encrypts works here; none when that was not asked.
+    pub librbd: Option<LibrbdCopy>,
+}
+
+/// Whether a block copy into an image that librbd encrypts works on this host, by trying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LibrbdCopy {
+    /// It started.
+    Works,
+    /// It did not; libvirt's and QEMU's words.
+    Fails(String),
 }
 
 /// What was seen besides, of a volume that nobody is to use while it is moved.

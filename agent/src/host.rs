@@ -7,8 +7,11 @@ pub mod copies;
 pub mod files;
 pub mod images;
 pub mod keys;
+mod luks;
 mod mounts;
 mod qcow2;
+mod qemu_img;
+mod secret_file;
 
 pub use copies::HostCopies;
 pub use files::HostFiles;

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod complete;
+pub mod encryption;
 pub mod libvirt_pool;
 pub mod lone_volume;
 pub mod naming;
@@ -26,4 +27,4 @@ pub mod steps;
 pub use complete::complete;
 pub use refusal::{Refusal, RefusalCode};
 pub use route::{Destination, Route, SourceVolume};
-pub use steps::{Plan, PlannedCopy, Step, StepKind};
+pub use steps::{Plan, PlannedCopy, PlannedEncryption, Step, StepKind};

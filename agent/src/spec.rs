@@ -14,7 +14,7 @@ pub mod quantity;
 pub mod span;
 pub mod volume;
 
-pub use encryption::{EncryptionScheme, EncryptionWish};
+pub use encryption::{EncryptionScheme, EncryptionWish, HeaderKind};
 pub use flags::{CopyFlag, CopyFlags};
 pub use limits::{Limits, Reserve};
 pub use migrate::{MigrateSpec, Subject};

@@ -13,6 +13,8 @@ mod ends;
 mod fake;
 #[path = "contract/files.rs"]
 mod files;
+#[path = "contract/headers.rs"]
+mod headers;
 #[path = "contract/images.rs"]
 mod images;
 #[path = "real_ports/lab.rs"]
@@ -90,6 +92,9 @@ contract! {
     offline::a_running_guest_is_a_user_of_its_volume;
     offline::a_copy_that_is_given_up_lets_go_of_both_images;
     offline::a_header_says_what_a_guest_sees;
+    headers::a_header_leaves_exactly_the_size_that_was_asked_for;
+    headers::a_volume_without_a_header_is_told_from_a_wrong_passphrase;
+    headers::an_encrypted_volume_is_copied_into_and_pivoted_to;
     secrets::a_secret_is_found_by_its_volume_and_its_uuid;
     secrets::a_secret_is_defined_again_and_its_value_set_again;
     secrets::a_volume_has_one_secret_and_a_uuid_one_volume;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::scene::Home;
-use volferry_agent::operation::{SourceFate, State};
-use volferry_agent::spec::{MigrateSpec, VolumeLocation};
+use volferry_agent::journal::What;
+use volferry_agent::operation::{FailureCause, SourceFate, State};
+use volferry_agent::plan::StepKind;
+use volferry_agent::spec::{EncryptionScheme, HeaderKind, MigrateSpec, Passphrase, VolumeLocation};
 
 const PAIRS: [(Home, &str); 3] =
     [(Home::Rbd, "ceph-ssd"), (Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")];
@@ -19,6 +21,10 @@ enum Way {
     DestinationFull,
     SnapshotsDeleted,
     SourceInTrash,
+    /// An encrypted disk, to a destination with the same passphrase.
+    Encrypted,
+    /// A plain disk, to an image that librbd encrypts, which is tried first.
+    EncryptedByLibrbd,
 }
 
 /// What happens between the kill and the next start.
@@ -60,6 +66,17 @@ async fn killed_at(
     };
     let mut stage = Stage::with_retention(home, persistent, retention).await;
     let mut request = stage.guest.request(pool);
+    if way == Way::Encrypted {
+        stage.scene.encrypt(&stage.guest, HeaderKind::QemuLuks1, b"open sesame");
+        let passphrase = Passphrase::new(b"open sesame".to_vec()).expect("a passphrase");
+        request = request.with_passphrases(Some(passphrase), None);
+        request.encryption.accept = [EncryptionScheme::Luks1Qemu].into();
+    }
+    if way == Way::EncryptedByLibrbd {
+        stage.world.with(|state| state.librbd_copies = true);
+        let passphrase = Passphrase::new(b"open sesame".to_vec()).expect("a passphrase");
+        request = request.with_passphrases(None, Some(passphrase));
+    }
     if way == Way::SnapshotsDeleted {
         request.delete_source_snapshots = true;
         stage.source_image(|image| image.snapshots = vec!["one".to_owned(), "two".to_owned()]);
@@ -135,6 +152,17 @@ async fn killed_at(
             matches!(view.state, State::Succeeded | State::Cancelled)
         }
         (_, Way::DestinationFull) => view.state == State::Failed,
+        // A destination that is not made needs the passphrase, which died with the agent.
+        (_, Way::Encrypted | Way::EncryptedByLibrbd) => match &view.failure {
+            None => view.state == State::Succeeded,
+            Some(failure) => {
+                let history = stage.history(&request).await;
+                let made = |what: &What| {
+                    matches!(what, What::Done { step: StepKind::CreateDestination, .. })
+                };
+                failure.cause == FailureCause::SecretNeeded && !history.iter().any(made)
+            }
+        },
     };
     assert!(right, "{home:?} to {pool}, {way:?}, {between:?}, killed at {point} {name}: {view:#?}");
     Some(view.state)
@@ -207,6 +235,16 @@ async fn killed_anywhere_a_cancel_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn killed_anywhere_a_failure_leaves_nothing() {
     all(Way::DestinationFull, Between::Nothing, &PAIRS[1..2]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_an_encrypted_move_succeeds_or_needs_its_passphrase_again() {
+    for (home, pool) in PAIRS {
+        for between in [Between::Nothing, Between::LibvirtAway] {
+            matrix(home, pool, true, Way::Encrypted, between).await;
+        }
+    }
+    matrix(Home::Rbd, "ceph-ssd", true, Way::EncryptedByLibrbd, Between::Nothing).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,6 +30,10 @@ pub enum ErrorClass {
     Fenced,
     /// The image of that name is another one than expected.
     Replaced,
+    /// The passphrase opens no key of the image.
+    WrongPassphrase,
+    /// The image has no encryption header of the kind it should have.
+    NoHeader,
     /// Anything else.
     Other,
 }

@@ -4,6 +4,7 @@
 //! All calls block and are bounded by the connection's timeouts. What is reported is in `facts` and
 //! `space`, snapshots and the trash have files of their own, failures are in `error`. No policy: nothing here decides whether an image may go.
 
+mod encryption;
 mod error;
 mod facts;
 mod snapshots;
@@ -12,6 +13,7 @@ mod trash;
 
 use std::sync::Arc;
 
+pub use encryption::LuksVersion;
 pub use error::{ImageError, Operation};
 pub use facts::{Features, ImageFacts, ImageId, LinkedImage, Parent, Snapshot, Watcher};
 pub use space::{PoolFlags, PoolSpace};

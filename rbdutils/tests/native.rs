@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lab::{Lab, MIB};
 use rbdutils::cluster::{Cluster, ConnectOptions, Timeouts};
 use rbdutils::errno::ErrorClass;
-use rbdutils::images::{CreateOptions, Features, ImageError, ImageId};
+use rbdutils::images::{CreateOptions, Features, ImageError, ImageId, LuksVersion};
 use rbdutils::monitors::{MonitorEntry, MonitorList};
 use rbdutils::names::{ImageName, PoolName, SnapshotName};
 
@@ -271,4 +271,28 @@ fn reading_an_id_is_quick() {
     println!("image_id: p50 {:?}, p99 {:?}", times[100], times[198]);
     assert!(times[100] < Duration::from_millis(20));
     lab.pool.remove(&image, &id).unwrap();
+}
+
+#[test]
+fn an_encrypted_image_has_the_size_behind_its_header() {
+    let lab = lab!("an_encrypted_image_has_the_size_behind_its_header");
+    let name = lab.name("encrypted");
+    let id = lab.pool.create_encrypted(&name, 8 * MIB, b"open\0sesame").unwrap();
+    let usable = |passphrase: &[u8]| lab.pool.usable_bytes(&name, LuksVersion::Luks2, passphrase);
+    assert_eq!(usable(b"open\0sesame").unwrap(), 8 * MIB);
+    assert_eq!(usable(b"open").unwrap_err().class(), ErrorClass::WrongPassphrase);
+    assert!(lab.pool.describe(&name).unwrap().size_bytes > 8 * MIB);
+    let (head, size) = lab.pool.read_head(&name, 6).unwrap();
+    assert_eq!(
+        (&head[..], size),
+        (&b"LUKS\xba\xbe"[..], lab.pool.describe(&name).unwrap().size_bytes)
+    );
+    lab.pool.remove(&name, &id).unwrap();
+
+    let (plain, id) = lab.create("plain", MIB);
+    let error = lab.pool.usable_bytes(&plain, LuksVersion::Luks2, b"open").unwrap_err();
+    assert_eq!(error.class(), ErrorClass::NoHeader, "{error}");
+    lab.pool.write_head(&plain, b"head").unwrap();
+    assert_eq!(lab.pool.read_head(&plain, 4).unwrap(), (b"head".to_vec(), MIB));
+    lab.pool.remove(&plain, &id).unwrap();
 }

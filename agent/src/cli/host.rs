@@ -98,6 +98,7 @@ pub async fn capabilities(socket: &Path, output: &mut Output) -> Result<Exit, Fa
             "libvirt_connected": host.libvirt_connected,
             "libvirt_version": text(&host.libvirt_version),
             "qemu_version": text(&host.qemu_version),
+            "luks2_librbd": text(&host.luks2_librbd),
         }));
         return Ok(Exit::Done);
     }
@@ -112,5 +113,9 @@ pub async fn capabilities(socket: &Path, output: &mut Output) -> Result<Exit, Fa
     output.line(&format!("agent    {}", version(&host.agent_version)));
     output.line(&format!("libvirt  {} ({libvirt})", version(&host.libvirt_version)));
     output.line(&format!("qemu     {}", version(&host.qemu_version)));
+    if !host.luks2_librbd.is_empty() {
+        output
+            .line(&format!("librbd   copies into luks2-librbd: {}", one_line(&host.luks2_librbd)));
+    }
     Ok(Exit::Done)
 }

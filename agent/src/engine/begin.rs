@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::observe;
 use super::owner::{Owner, Stop, internal};
+use super::steps::secret_needed;
 use super::turns;
 use crate::operation::queue::Turn;
 use crate::operation::{Event, Failure, FailureCause, Side};
@@ -13,6 +14,12 @@ use crate::plan::{Plan, Refusal, stale};
 
 /// Takes an operation from `queued` to `planned`.
 pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
+    if owner.plan.destination_encryption.is_some()
+        && owner.memory.passphrases.for_destination().is_none()
+    {
+        // Lost with an earlier life of the agent; waiting for a turn would not bring it back.
+        return Err(secret_needed());
+    }
     let waited = wait(owner).await?;
     if waited || owner.memory.resumed {
         // What was reported while it waited is about another time.
@@ -92,7 +99,7 @@ async fn plan_again(owner: &mut Owner) -> Result<Plan, Stop> {
 async fn look(owner: &Owner) -> Result<Plan, Refusal> {
     let context = &owner.context;
     let located = observe::locate_again(context, &owner.plan).await?;
-    observe::plan(context, &owner.plan.spec, &located).await
+    observe::plan(context, &owner.plan.spec, &owner.memory.passphrases, &located).await
 }
 
 impl Owner {

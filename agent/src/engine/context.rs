@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::probe::Known;
 use super::turns::Turns;
 use crate::facts::HostFacts;
 use crate::journal::Journal;
@@ -21,6 +22,8 @@ pub struct Context {
     pub tuning: Tuning,
     /// The queue.
     pub turns: Arc<Turns>,
+    /// What librbd was seen to do here.
+    pub librbd: Known,
     /// Held while what an earlier operation left is removed: one at a time.
     pub removals: tokio::sync::Mutex<()>,
 }

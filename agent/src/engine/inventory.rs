@@ -4,10 +4,11 @@ use volferry_xml::{Disk, DomainXml};
 
 use super::context::Context;
 use super::observe;
+use crate::facts::LibrbdCopy;
 use crate::plan::source::{belongs_here, source_volume};
-use crate::plan::{Refusal, RefusalCode, policy};
+use crate::plan::{Refusal, RefusalCode, encryption, policy};
 use crate::ports::{ErrorClass, HostVersions, PortError};
-use crate::spec::{Bytes, DiskTarget, DomainReference, EncryptionWish, PoolKind, PoolName};
+use crate::spec::{Bytes, DiskTarget, DomainReference, PoolKind, PoolName};
 
 /// One disk of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct HostListing {
     pub versions: Option<HostVersions>,
     /// Whether libvirt can be reached.
     pub connected: bool,
+    /// Whether a block copy into an image that librbd encrypts works; none as long as nobody asked for one.
+    pub librbd: Option<LibrbdCopy>,
 }
 
 /// The disks of a domain and whether they can be moved live.
@@ -63,9 +66,7 @@ pub(super) async fn disks(
     let listing = |disk: &Disk| {
         let volume = policy::check_disk(&xml, disk)
             .and_then(|()| source_volume(&context.host, disk))
-            .and_then(|volume| {
-                policy::check_encryption(disk, &EncryptionWish::default()).map(|()| volume)
-            });
+            .and_then(|volume| encryption::source_header(disk).map(|_| volume));
         let target = DiskTarget::new(disk.target.as_str()).ok()?;
         Some(DiskListing {
             target,
@@ -121,5 +122,6 @@ pub(super) async fn host(context: &Context) -> HostListing {
         agent_version: env!("CARGO_PKG_VERSION"),
         versions: context.ports.domains.versions().await.ok(),
         connected: context.ports.events.connected(),
+        librbd: context.librbd.last(),
     }
 }

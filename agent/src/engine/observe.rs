@@ -1,6 +1,7 @@
 //! One look at the world for one request: the only reads that decide anything. Errors of the world become refusals
 //! here, each with its code.
 
+mod encryption;
 mod offline;
 
 use super::context::Context;
@@ -13,8 +14,8 @@ use crate::plan::route::{self, Request};
 use crate::plan::{self, Plan, Refusal, RefusalCode, Route, access, complete, lone_volume};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::{
-    DiskReference, DiskTarget, DomainReference, DomainUuid, MigrateSpec, Pool, PoolName,
-    RbdPoolAddress, Subject, VolumeLocation,
+    DiskReference, DiskTarget, DomainReference, DomainUuid, MigrateSpec, Passphrases, Pool,
+    PoolName, RbdPoolAddress, Subject, VolumeLocation,
 };
 
 /// What a request is about, found.
@@ -103,6 +104,7 @@ async fn locate_disk(
 pub async fn plan(
     context: &Context,
     spec: &MigrateSpec,
+    passphrases: &Passphrases,
     located: &Located,
 ) -> Result<Plan, Refusal> {
     let offline = located.is_offline();
@@ -132,7 +134,9 @@ pub async fn plan(
     let Some(domain) = &located.domain else {
         return Err(Refusal::new(RefusalCode::DomainNotFound, "there is no domain"));
     };
-    let world = world(&context.ports, domain, &route).await?;
+    let mut world = world(&context.ports, domain, &route).await?;
+    (world.encryption, world.source_usable) =
+        encryption::look(context, &route, spec, passphrases).await?;
     let reserve = &context.host.limits.reserve;
     complete(spec, &domain.name, &domain.uuid, &route, &world, reserve)
 }
@@ -232,6 +236,8 @@ async fn world(
         destination: destination?,
         clusters: clusters(ports, route).await?,
         other_user: other_user.map_err(|error| host_trouble(&error))?,
+        encryption: None,
+        source_usable: None,
     })
 }
 

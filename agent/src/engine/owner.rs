@@ -18,7 +18,7 @@ use crate::operation::{
 use crate::plan::{Plan, StepKind};
 use crate::ports::TimedEvent;
 use crate::report::chain;
-use crate::spec::{BytesPerSecond, Identity, OperationId};
+use crate::spec::{BytesPerSecond, Identity, OperationId, Passphrases};
 
 /// Why the way forward ended before the pivot.
 #[derive(Debug)]
@@ -80,6 +80,8 @@ pub struct Memory {
     pub ready_to_pivot_us: Option<u64>,
     /// Why the source must not be removed.
     pub keep_reason: Option<String>,
+    /// The passphrases of the request, until the destination is made; none after a restart.
+    pub passphrases: Passphrases,
 }
 
 /// The owner of one operation.
@@ -125,8 +127,14 @@ pub fn first_view(plan: &Plan, now: SystemTime) -> OperationView {
 
 impl Owner {
     /// The owner of a fresh operation.
-    pub fn new(context: Arc<Context>, plan: Plan, view: OperationView, links: Links) -> Self {
-        Self::with_memory(context, plan, view, Memory::default(), links)
+    pub fn new(
+        context: Arc<Context>,
+        plan: Plan,
+        view: OperationView,
+        passphrases: Passphrases,
+        links: Links,
+    ) -> Self {
+        Self::with_memory(context, plan, view, Memory { passphrases, ..Memory::default() }, links)
     }
 
     /// An owner that takes up where the journal left off.

@@ -11,7 +11,9 @@ mod offline;
 mod pivot;
 mod publish_destination;
 mod remove_source;
+mod remove_source_secret;
 mod retire_source;
+mod set_secret;
 pub(in crate::engine) mod start_copy;
 mod switch;
 mod trash_source;
@@ -22,7 +24,9 @@ pub mod words;
 use super::leftovers::{self, LeftBehind};
 use super::owner::{Owner, Stop};
 use crate::journal::What;
-use crate::operation::{Event, LeftoverKind, MoveResult, Progress, SourceFate, State};
+use crate::operation::{
+    Event, Failure, FailureCause, LeftoverKind, MoveResult, Progress, Side, SourceFate, State,
+};
 use crate::plan::{Step, StepKind};
 use crate::spec::{Identity, VolumeLocation};
 
@@ -31,7 +35,18 @@ use crate::spec::{Identity, VolumeLocation};
 /// Errors: only before the pivot took effect.
 pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
     match step {
-        Step::CreateDestination { volume, format, size, owner: file_owner, must_be_mounted } => {
+        Step::SetSecret { uuid, usage, reused } => {
+            owner.check_cancel()?;
+            set_secret::run(owner, uuid, usage, *reused).await
+        }
+        Step::CreateDestination {
+            volume,
+            format,
+            size,
+            owner: file_owner,
+            must_be_mounted,
+            encryption,
+        } => {
             owner.check_cancel()?;
             let what = create_destination::NewVolume {
                 volume,
@@ -39,6 +54,7 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
                 size: *size,
                 owner: *file_owner,
                 must_be_mounted: *must_be_mounted,
+                encryption: *encryption,
             };
             create_destination::run(owner, &what).await
         }
@@ -79,6 +95,10 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
             remove_source::run(owner, volume).await;
             Ok(())
         }
+        Step::RemoveSourceSecret { uuid } => {
+            remove_source_secret::run(owner, uuid).await;
+            Ok(())
+        }
     }
 }
 
@@ -87,6 +107,7 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
 /// Errors: what stays behind, in words.
 pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
     match step {
+        Step::SetSecret { uuid, .. } => set_secret::undo(owner, uuid).await,
         Step::StartCopy { .. } => start_copy::undo(owner).await,
         Step::CreateDestination { volume, .. } => create_destination::undo(owner, volume).await,
         Step::Switch { definition, .. } => switch::undo(owner, *definition).await,
@@ -101,7 +122,8 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         | Step::RetireSource { .. }
         | Step::DeleteSourceSnapshots { .. }
         | Step::TrashSource { .. }
-        | Step::RemoveSource { .. } => Ok(()),
+        | Step::RemoveSource { .. }
+        | Step::RemoveSourceSecret { .. } => Ok(()),
     }
 }
 
@@ -112,6 +134,24 @@ pub enum UndoError {
     LeftBehind(Vec<LeftBehind>),
     /// The disk is on the destination after all, or may be: nothing more may be undone.
     NotTheSource(String),
+}
+
+/// Enters `preparing` with the first step's intent, or writes another intent down.
+pub(super) async fn begin_preparing(owner: &mut Owner, step: StepKind) -> Result<(), Stop> {
+    if owner.view.state != State::Planned {
+        return owner.intend(step).await;
+    }
+    owner.remember_intent(step);
+    owner.advance(Event::PreparationBegan, vec![What::Intent { step }]).await
+}
+
+/// The end of an operation whose passphrase is gone and whose destination is not made.
+pub(super) fn secret_needed() -> Stop {
+    Stop::Failed(Failure::new(
+        FailureCause::SecretNeeded,
+        Side::Destination,
+        "the agent was started again before the destination was made; passphrases are kept in memory only",
+    ))
 }
 
 /// Says how it ended.
@@ -162,6 +202,7 @@ fn result(owner: &Owner, source: SourceFate, allocated: Option<crate::spec::Byte
         location: plan.destination.clone(),
         identity: destination_identity(owner),
         format: plan.destination_format,
+        encryption: plan.destination_encryption.as_ref().map(|planned| planned.scheme),
         virtual_size: plan.size,
         allocated,
         source,

@@ -8,6 +8,7 @@ use super::scene::Guest;
 use super::state::State;
 use super::{World, xml};
 use crate::operation::{OperationView, SourceFate, State as Phase};
+use crate::plan::encryption;
 use crate::spec::{Identity, VolumeLocation};
 
 impl World {
@@ -27,6 +28,7 @@ impl World {
     ) -> Result<(), String> {
         self.with(|state| {
             no_job(state, guest)?;
+            secrets(state, guest, view)?;
             match view.state {
                 Phase::Succeeded => succeeded(state, guest, view, before),
                 Phase::Failed | Phase::Cancelled => rolled_back(state, guest, before),
@@ -67,6 +69,38 @@ fn no_job(state: &State, guest: &Guest) -> Result<(), String> {
     rule(job.is_none(), || "a block job is left".to_owned())?;
     let mirror = domain.is_some_and(|domain| domain.live_xml.contains("<mirror"));
     rule(!mirror, || "the live XML still has a mirror".to_owned())
+}
+
+/// The current volume opens with the secret the domain names, and nothing else of the operation is left in libvirt.
+fn secrets(state: &State, guest: &Guest, view: &OperationView) -> Result<(), String> {
+    let domain = state.domains.get(&guest.uuid);
+    let texts = domain.iter().flat_map(|domain| {
+        std::iter::once(domain.live_xml.as_str()).chain(domain.inactive_xml.as_deref())
+    });
+    let mut named = Vec::new();
+    for text in texts {
+        let Ok(parsed) = DomainXml::parse(text) else { continue };
+        let Ok(disk) = parsed.find_disk("vda") else { continue };
+        let place = xml::volume(state, &disk.source, None);
+        let volume = place.and_then(|place| state.volume(&place));
+        let header = volume.and_then(|volume| volume.header);
+        let uuid = disk.encryption.as_ref().and_then(|known| known.secret_uuid.clone());
+        let value = uuid.as_ref().and_then(|uuid| state.volume_secrets.get(uuid)?.value.clone());
+        rule(value == header.map(|header| header.passphrase), || {
+            format!("the secret of {} does not open it", disk.source.describe())
+        })?;
+        named.extend(uuid);
+    }
+    if view.state == Phase::NeedsOperator {
+        return Ok(());
+    }
+    let mark = encryption::mark(&view.spec.operation);
+    let orphan = state.volume_secrets.iter().find(|(uuid, secret)| {
+        secret.description.as_deref() == Some(mark.as_str())
+            && domain.is_some()
+            && !named.contains(uuid)
+    });
+    rule(orphan.is_none(), || format!("a secret is left: {orphan:?}"))
 }
 
 /// QEMU, the live XML and the stored XML all name this volume.

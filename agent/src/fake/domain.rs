@@ -8,7 +8,7 @@ use volferry_xml::DomainXml;
 use super::job::Job;
 use super::state::State;
 use super::{World, xml};
-use crate::ports::{DomainState, EventKind, Snapshots};
+use crate::ports::{DomainState, ErrorClass, EventKind, PortError, Snapshots};
 use crate::spec::{DomainUuid, Identity, VolumeLocation};
 
 /// One domain.
@@ -128,6 +128,34 @@ impl State {
             domain.state = DomainState::Running;
             domain.qemu = Some(qemu);
         }
+    }
+
+    /// Starts a transient domain from a text with a name and disks.
+    pub(super) fn start_paused(&mut self, text: &str, what: &str) -> Result<DomainUuid, PortError> {
+        let error = |class, text: &str| PortError::new(class, what, text);
+        let parsed = DomainXml::parse(text).map_err(|_| error(ErrorClass::Other, "XML error"))?;
+        let name = parsed.name().unwrap_or_default().to_owned();
+        if self.domains.values().any(|domain| domain.name == name) {
+            return Err(error(ErrorClass::Exists, "domain already exists with another uuid"));
+        }
+        let uuid = format!("80000000-0000-4000-8000-{:012x}", self.number());
+        let uuid = DomainUuid::new(uuid).map_err(|_| error(ErrorClass::Other, "no uuid"))?;
+        let domain = Domain {
+            name,
+            state: DomainState::Paused,
+            persistent: false,
+            live_xml: text.to_owned(),
+            inactive_xml: None,
+            snapshots: Snapshots::default(),
+            managed_save: false,
+            qemu: None,
+        };
+        self.domains.insert(uuid.clone(), domain);
+        self.start(&uuid, text);
+        if let Some(domain) = self.domains.get_mut(&uuid) {
+            domain.state = DomainState::Paused;
+        }
+        Ok(uuid)
     }
 
     /// libvirt forgets the block job of a disk without having seen its end.

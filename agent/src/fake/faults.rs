@@ -52,6 +52,10 @@ pub enum Method {
     LookSecret,
     DefineSecret,
     UndefineSecret,
+    CreateEncrypted,
+    OpenEncrypted,
+    StartPaused,
+    DestroyDomain,
 }
 
 impl Method {
@@ -77,6 +81,9 @@ impl Method {
                 | M::CopyImage
                 | M::DefineSecret
                 | M::UndefineSecret
+                | M::CreateEncrypted
+                | M::StartPaused
+                | M::DestroyDomain
         )
     }
 
@@ -104,6 +111,8 @@ impl Method {
                 | M::LookSecret
                 | M::DefineSecret
                 | M::UndefineSecret
+                | M::StartPaused
+                | M::DestroyDomain
         )
     }
 }

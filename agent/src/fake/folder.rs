@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::secret::Header;
 use super::state::State;
 use crate::ports::{BackingName, ErrorClass, FileOwner, ImageHeader, PortError};
 use crate::spec::{Bytes, Identity, VolumeFormat};
@@ -48,6 +49,8 @@ pub struct File {
     pub backing_format: Option<String>,
     /// Its header says that its data lie in another file.
     pub data_file: bool,
+    /// Its encryption header.
+    pub encryption: Option<Header>,
 }
 
 impl File {
@@ -58,7 +61,7 @@ impl File {
             virtual_size: Bytes(self.size),
             backing: named.map(|name| BackingName { name, format: self.backing_format.clone() }),
             has_data_file: self.data_file,
-            is_encrypted: false,
+            is_encrypted: self.encryption.is_some(),
         }
     }
 }
@@ -119,6 +122,7 @@ impl State {
             backing: None,
             backing_format: None,
             data_file: false,
+            encryption: None,
         };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })

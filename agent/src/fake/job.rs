@@ -9,7 +9,7 @@ use super::domain::{Node, QemuDisk};
 use super::state::{State, Write};
 use super::{World, xml};
 use crate::ports::{CopyRequest, ErrorClass, EventKind, JobEnd, JobInfo, PortError};
-use crate::spec::{Bytes, BytesPerSecond, CopyFlag, DiskTarget, DomainUuid};
+use crate::spec::{Bytes, BytesPerSecond, CopyFlag, DiskTarget, DomainUuid, VolumeLocation};
 
 /// The longest time between two looks at the room left at a destination.
 const LOOK: Duration = Duration::from_millis(200);
@@ -107,9 +107,14 @@ impl State {
         let found = self.volume(&place).ok_or_else(|| {
             refused(ErrorClass::Other, what, "Could not open: No such file or directory")
         })?;
-        let doom =
-            (found.size != capacity).then_some("Source and target image have different sizes");
-        let source_allocated = self.volume_of(&source).map_or(capacity, |volume| volume.allocated);
+        let seen = self.opens(&copy, &found, what)?;
+        let doom = (seen != capacity).then_some("Source and target image have different sizes");
+        // Behind a header around a raw image, zeroes are content too.
+        let dense = copy.encryption.is_some() && matches!(place, VolumeLocation::Rbd { .. });
+        let source_allocated = match self.volume_of(&source) {
+            Some(volume) if !dense => volume.allocated,
+            _ => capacity,
+        };
         let format = copy.driver.format.clone().unwrap_or_else(|| "raw".to_owned());
         let destination = Node { volume: place, identity: found.identity, format };
         let now = Instant::now();

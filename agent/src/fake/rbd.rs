@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use rbdutils::monitors::MonitorList;
 
+use super::secret::Header;
 use super::state::State;
 use crate::ports::{ErrorClass, PortError};
 use crate::spec::{Identity, RbdPoolAddress};
@@ -70,6 +71,8 @@ pub struct Image {
     pub children: Vec<String>,
     /// Watchers besides the guests of this host.
     pub watchers: Vec<String>,
+    /// Its encryption header.
+    pub header: Option<Header>,
 }
 
 fn key(address: &RbdPoolAddress) -> String {

@@ -9,13 +9,14 @@ use super::World;
 use super::domain::Domain;
 use super::folder::{File, Folder};
 use super::rbd::{CephPool, Cluster, Image};
+use super::secret::{Header, Secret};
 use super::state::State;
 use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
-    DiskReference, DomainReference, DomainUuid, EncryptionWish, FilePool, FilePoolKind, Limits,
-    MigrateSpec, OperationId, Passphrases, Pool, PoolKind, PoolName, RbdPool, RbdPoolAddress,
-    Subject, VolumeFormat, VolumeLocation, VolumeName,
+    DiskReference, DomainReference, DomainUuid, EncryptionWish, FilePool, FilePoolKind, HeaderKind,
+    Limits, MigrateSpec, OperationId, Passphrases, Pool, PoolKind, PoolName, RbdPool,
+    RbdPoolAddress, Subject, VolumeFormat, VolumeLocation, VolumeName,
 };
 
 /// What every disk of a guest holds.
@@ -28,6 +29,9 @@ pub const ROOM: u64 = 100 << 30;
 /// The target of a running guest's disk, with the name QEMU has for its device.
 pub(super) const TARGET_WITH_ALIAS: &str =
     "<target dev='vda' bus='virtio'/>\n      <alias name='virtio-disk0'/>";
+
+/// The secret of an encrypted disk of a guest.
+pub const SOURCE_SECRET: &str = "20000000-0000-4000-8000-0000000000bb";
 
 const SECRET: &str = "10000000-0000-4000-8000-0000000000aa";
 const FOLDERS: [(&str, &str, FilePoolKind); 2] = [
@@ -165,6 +169,39 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Encrypts the disk of a guest as if it had always been, and gives libvirt its secret.
+    ///
+    /// # Panics
+    /// When the guest's disk is not where it was at first.
+    pub fn encrypt(&self, guest: &Guest, kind: HeaderKind, passphrase: &[u8]) {
+        let (format, engine) = match kind {
+            HeaderKind::QemuLuks1 => ("luks", ""),
+            HeaderKind::LibrbdLuks1 => ("luks", " engine='librbd'"),
+            HeaderKind::LibrbdLuks2 => ("luks2", " engine='librbd'"),
+        };
+        let element = format!(
+            "<encryption format='{format}'{engine}><secret type='passphrase' uuid='{SOURCE_SECRET}'/></encryption>"
+        );
+        let encrypted =
+            |text: &str| text.replacen("<target dev", &format!("{element}\n      <target dev"), 1);
+        self.world.with(|state| {
+            let header = Header { kind, passphrase: passphrase.to_vec() };
+            state.set_header(&guest.volume, Some(header));
+            let secret = Secret {
+                usage: guest.volume.to_string(),
+                description: None,
+                ephemeral: false,
+                value: Some(passphrase.to_vec()),
+            };
+            state.volume_secrets.insert(SOURCE_SECRET.to_owned(), secret);
+            let domain = state.domains.get_mut(&guest.uuid).expect("a guest of the scene");
+            domain.live_xml = encrypted(&domain.live_xml);
+            domain.inactive_xml = domain.inactive_xml.as_deref().map(encrypted);
+        });
+    }
+}
+
 impl Guest {
     /// The request to move the volume, which no domain uses, to `pool`.
     ///
@@ -264,6 +301,7 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
                 backing: None,
                 backing_format: None,
                 data_file: false,
+                encryption: None,
             };
             state.files.insert(path.clone(), file);
         }

@@ -7,7 +7,7 @@ use super::copy::RunningCopy;
 use super::domain::Domain;
 use super::folder::{File, Folder};
 use super::rbd::Cluster;
-use super::secret::Secret;
+use super::secret::{Header, Secret};
 use super::storage_pool::StoragePool;
 use crate::ports::{DomainEvent, ErrorClass, EventKind, PortError};
 use crate::spec::{DiskTarget, DomainUuid, Identity, VolumeLocation};
@@ -27,6 +27,8 @@ pub struct State {
     pub secrets: BTreeSet<String>,
     /// libvirt secrets of volumes by uuid.
     pub volume_secrets: BTreeMap<String, Secret>,
+    /// Block copies into images that librbd encrypts work here.
+    pub librbd_copies: bool,
     /// Storage pools of libvirt by name.
     pub storage_pools: BTreeMap<String, StoragePool>,
     /// Uuids of libvirt secrets by their usage.
@@ -56,6 +58,8 @@ pub struct Volume {
     pub size: u64,
     /// What it occupies.
     pub allocated: u64,
+    /// Its encryption header.
+    pub header: Option<Header>,
 }
 
 /// Room for one more write.
@@ -90,6 +94,7 @@ impl State {
                     identity: Identity::Rbd { image_id: image.id.clone() },
                     size: image.size,
                     allocated: image.allocated,
+                    header: image.header.clone(),
                 })
             }
             VolumeLocation::File { path } => {
@@ -98,6 +103,7 @@ impl State {
                     identity: self.file_identity(path)?,
                     size: file.size,
                     allocated: file.allocated,
+                    header: file.encryption.clone(),
                 })
             }
         }

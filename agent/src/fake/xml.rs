@@ -2,7 +2,8 @@
 
 use rbdutils::monitors::MonitorList;
 use volferry_xml::{
-    DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml, Source,
+    DestinationEncryption, DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml,
+    EncryptionEngine, EncryptionFormat, Source,
 };
 
 use super::state::State;
@@ -100,8 +101,19 @@ pub fn moved(xml: &str, target: &str, copy: &Disk) -> String {
         _ => DestinationFormat::Raw,
     };
     let source = destination_source(copy);
+    let encryption = copy.encryption.as_ref().map(|known| DestinationEncryption {
+        format: match known.format.as_deref() {
+            Some("luks2") => EncryptionFormat::Luks2,
+            _ => EncryptionFormat::Luks,
+        },
+        engine: match known.engine.as_deref() {
+            Some("librbd") => EncryptionEngine::Librbd,
+            _ => EncryptionEngine::Qemu,
+        },
+        secret_uuid: known.secret_uuid.clone().unwrap_or_default(),
+    });
     domain
-        .with_disk_volume_replaced(target, &source, format, None)
+        .with_disk_volume_replaced(target, &source, format, encryption.as_ref())
         .unwrap_or_else(|_| xml.to_owned())
 }
 

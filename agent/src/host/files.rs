@@ -15,11 +15,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use self::create::Content;
+use super::luks;
+use super::qemu_img::QemuImg;
 use crate::blocking::Capped;
 use crate::ports::{
     ErrorClass, FileObservation, FileOwner, Files, FolderAccess, FolderObservation, PortError,
 };
-use crate::spec::{Bytes, Identity, VolumeFormat};
+use crate::spec::{Bytes, Identity, Passphrase, VolumeFormat};
 
 /// Calls into one folder at a time; more wait.
 const CALLS_PER_FOLDER: usize = 8;
@@ -29,7 +32,7 @@ const FOLDERS: usize = 256;
 /// The image files of this host.
 #[derive(Debug)]
 pub struct HostFiles {
-    qemu_img: PathBuf,
+    qemu_img: QemuImg,
     bound: Duration,
     folders: Mutex<HashMap<PathBuf, Capped>>,
 }
@@ -43,7 +46,7 @@ impl Default for HostFiles {
 impl HostFiles {
     /// Files made with the program `qemu_img`; every call is answered within `bound`.
     pub fn new(qemu_img: impl Into<PathBuf>, bound: Duration) -> Self {
-        Self { qemu_img: qemu_img.into(), bound, folders: Mutex::default() }
+        Self { qemu_img: QemuImg::new(qemu_img), bound, folders: Mutex::default() }
     }
 
     /// Runs `call` among the calls into `folder`.
@@ -139,7 +142,33 @@ impl Files for HostFiles {
         size: Bytes,
         owner: Option<FileOwner>,
     ) -> Result<Identity, PortError> {
-        create::create(self, path, format, size, owner).await
+        create::create(self, path, Content::Plain(format), size, owner).await
+    }
+
+    async fn create_encrypted(
+        &self,
+        path: &Path,
+        size: Bytes,
+        owner: Option<FileOwner>,
+        passphrase: &Passphrase,
+    ) -> Result<Identity, PortError> {
+        create::create(self, path, Content::Encrypted(passphrase), size, owner).await
+    }
+
+    async fn open_encrypted(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError> {
+        let operation = format!("open the encryption header of {}", path.display());
+        parent(path, &operation)?;
+        match format {
+            VolumeFormat::Qcow2 => {
+                luks::open_qcow2(&self.qemu_img, path, passphrase, &operation).await
+            }
+            VolumeFormat::Raw => luks::open_raw(&self.qemu_img, path, passphrase, &operation).await,
+        }
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError> {

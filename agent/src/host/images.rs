@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use rbdutils::images::{ImageId, Pool};
+use rbdutils::images::{ImageId, LuksVersion, Pool};
 use rbdutils::names::{ImageName, SnapshotName};
 
 use self::clusters::{Clusters, Pace};
 use self::error::Failure;
 use super::keys::KeySource;
+use super::luks;
+use super::qemu_img::QemuImg;
 use crate::ports::{ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
-use crate::spec::{Bytes, RbdPoolAddress};
+use crate::spec::{Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress};
 
 /// Read to warm up a connection; nothing ever has this name.
 const NOBODY: &str = ".volferry-warm-up";
@@ -47,12 +49,14 @@ impl Default for ImageTimeouts {
 pub struct HostImages {
     clusters: Clusters,
     timeouts: ImageTimeouts,
+    qemu_img: QemuImg,
 }
 
 impl HostImages {
     /// Images reached with keys from `keys` (for pools with a secret) or from key files. Within a tokio runtime.
     pub fn new(keys: Arc<dyn KeySource>, timeouts: ImageTimeouts) -> Self {
-        Self { clusters: Clusters::new(keys, timeouts.quick, timeouts.idle), timeouts }
+        let clusters = Clusters::new(keys, timeouts.quick, timeouts.idle);
+        Self { clusters, timeouts, qemu_img: QemuImg::new("qemu-img") }
     }
 
     async fn run<T: Send + 'static>(
@@ -143,6 +147,66 @@ impl Images for HostImages {
         let image = name(image, &operation)?;
         self.run(pool, operation, Pace::Quick, move |pool| {
             Ok(pool.create(&image, size.0)?.as_str().to_owned())
+        })
+        .await
+    }
+
+    async fn create_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+        scheme: EncryptionScheme,
+        passphrase: &Passphrase,
+    ) -> Result<String, PortError> {
+        let path = pool.image_path(image);
+        let operation = format!("create image {path} ({scheme}, {} bytes)", size.0);
+        let name = name(image, &operation)?;
+        match scheme {
+            EncryptionScheme::Luks2Librbd => {
+                let passphrase = passphrase.clone();
+                self.run(pool, operation, Pace::Slow, move |pool| {
+                    let id = pool.create_encrypted(&name, size.0, passphrase.expose())?;
+                    Ok(id.as_str().to_owned())
+                })
+                .await
+            }
+            EncryptionScheme::Luks1Qemu => {
+                let header = luks::new_header(&self.qemu_img, size, passphrase, &operation).await?;
+                self.run(pool, operation, Pace::Quick, move |pool| {
+                    let id = pool.create(&name, size.0 + header.len() as u64)?;
+                    pool.write_head(&name, &header)?;
+                    Ok(id.as_str().to_owned())
+                })
+                .await
+            }
+        }
+    }
+
+    async fn open_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        header: HeaderKind,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError> {
+        let operation = format!("open the encryption header of image {}", pool.image_path(image));
+        let name = name(image, &operation)?;
+        let version = match header {
+            HeaderKind::LibrbdLuks1 => LuksVersion::Luks1,
+            HeaderKind::LibrbdLuks2 => LuksVersion::Luks2,
+            HeaderKind::QemuLuks1 => {
+                let read = self.run(pool, operation.clone(), Pace::Quick, move |pool| {
+                    Ok(pool.read_head(&name, luks::LONGEST_HEADER)?)
+                });
+                let (head, length) = read.await?;
+                return luks::open_header(&self.qemu_img, &head, length, passphrase, &operation)
+                    .await;
+            }
+        };
+        let passphrase = passphrase.clone();
+        self.run(pool, operation, Pace::Slow, move |pool| {
+            Ok(Bytes(pool.usable_bytes(&name, version, passphrase.expose())?))
         })
         .await
     }

@@ -120,6 +120,36 @@ impl Domains for LibvirtPorts {
             .await
     }
 
+    async fn start_paused(&self, xml: &str) -> Result<DomainUuid, PortError> {
+        const OPERATION: &str = "start a domain to try something";
+        if xml.contains('\0') {
+            let text = "the definition contains a NUL character";
+            return Err(PortError::new(ErrorClass::Other, OPERATION, text));
+        }
+        let xml = xml.to_owned();
+        self.reads
+            .run(OPERATION, self.timeouts.start, move |connection| {
+                connection
+                    .create_domain_xml(&xml, sys::VIR_DOMAIN_START_PAUSED)
+                    .and_then(|domain| uuid_of(&domain))
+                    .map_err(|error| port_error(OPERATION, &error))
+            })
+            .await
+    }
+
+    async fn destroy(&self, domain: &DomainUuid) -> Result<(), PortError> {
+        let operation = format!("end domain {domain}");
+        let (uuid, words) = (domain.clone(), operation.clone());
+        self.reads
+            .run(&operation, self.timeouts.abort, move |connection| {
+                connection
+                    .lookup_domain_by_uuid_string(uuid.as_str())
+                    .and_then(|domain| domain.destroy())
+                    .map_err(|error| port_error(&words, &error))
+            })
+            .await
+    }
+
     async fn secret_exists(&self, uuid: &str) -> Result<bool, PortError> {
         let operation = format!("look for secret {uuid}");
         let Ok(parsed) = uuid::Uuid::try_parse(uuid) else { return Ok(false) };

@@ -60,6 +60,9 @@ fn by_text(code: ErrorNumber, domain: Option<ErrorDomain>, message: &str) -> Err
     if says(&["does not have an active block job", "domain is not running"]) {
         return ErrorClass::NotFound;
     }
+    if says(&["Invalid password", "cannot unlock any keyslot"]) {
+        return ErrorClass::WrongPassphrase;
+    }
     if says(&["already defined for use"]) {
         return ErrorClass::Exists;
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Bytes, Identity, PoolName, VolumeFormat, VolumeLocation};
+use crate::spec::{Bytes, EncryptionScheme, Identity, PoolName, VolumeFormat, VolumeLocation};
 
 /// What became of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,9 @@ pub struct MoveResult {
     pub identity: Identity,
     /// Its format.
     pub format: VolumeFormat,
+    /// How it is encrypted; none of a plain one.
+    #[serde(default)]
+    pub encryption: Option<EncryptionScheme>,
     /// What the guest sees.
     pub virtual_size: Bytes,
     /// What it occupies; none when it could not be read.

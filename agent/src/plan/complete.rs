@@ -4,8 +4,8 @@ use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::source_steps::source_steps;
 use super::space;
-use super::steps::{Plan, Step};
-use super::{access, qemu_view, same_volume, snapshots};
+use super::steps::{Plan, PlannedEncryption, Step, StepKind};
+use super::{access, encryption, qemu_view, same_volume, snapshots};
 use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, FileOwner, FolderAccess, QemuBlockDevice};
 use crate::spec::{
@@ -55,7 +55,13 @@ pub fn complete(
         flags.remove(&CopyFlag::TransientJob);
     }
     warnings.extend(space::check(route, world, reserve)?);
-    let steps = steps(spec, route, source, size, &mut warnings);
+    encryption::check_source(route, world.source_usable, size)?;
+    let planned = encryption::choose(route, world.encryption.as_ref(), &spec.encryption)?;
+    let full = planned.is_some() && is_rbd(route);
+    if let Some(planned) = &planned {
+        warnings.extend(encryption::warning(planned, full, size));
+    }
+    let steps = steps(spec, route, source, size, planned.as_ref(), &mut warnings);
     Ok(Plan {
         spec: spec.clone(),
         domain_name: domain_name.to_owned(),
@@ -73,10 +79,15 @@ pub fn complete(
         destination_pool_of_libvirt: route.destination.of_libvirt,
         destination: route.destination.location.clone(),
         destination_format: route.destination.format,
-        destination_xml: route.destination.xml.clone(),
+        destination_xml: match &planned {
+            Some(planned) => encryption::destination_xml(route, planned),
+            None => route.destination.xml.clone(),
+        },
         flags,
         size,
-        source_allocated: Some(world.block.allocation),
+        // An image with a header is written from end to end.
+        source_allocated: Some(if full { size } else { world.block.allocation }),
+        destination_encryption: planned,
         steps,
         warnings,
     })
@@ -254,11 +265,13 @@ fn steps(
     route: &Route,
     source: &SourceFacts,
     size: Bytes,
+    planned: Option<&PlannedEncryption>,
     warnings: &mut Vec<String>,
 ) -> Vec<Step> {
     let destination = &route.destination;
     let private = destination.location.renamed(&spec.operation.private_volume_name());
-    let mut steps = vec![
+    let mut steps: Vec<Step> = planned.map(set_secret).into_iter().collect();
+    steps.extend([
         Step::CreateDestination {
             volume: private.clone(),
             format: destination.format,
@@ -268,13 +281,39 @@ fn steps(
                 VolumeFormat::Raw => None,
             },
             must_be_mounted: must_be_mounted(route),
+            encryption: planned.map(|planned| planned.scheme),
         },
         Step::PublishDestination { from: private, to: destination.location.clone() },
         Step::StartCopy { bandwidth: spec.bandwidth },
         Step::AwaitReady { deadline: spec.deadline, manual_pivot: spec.manual_pivot },
         Step::Pivot,
         Step::VerifyMove,
-    ];
+    ]);
     steps.extend(source_steps(spec, route, source, warnings));
+    steps.extend(remove_source_secret(route, planned, &steps));
     steps
+}
+
+fn set_secret(planned: &PlannedEncryption) -> Step {
+    Step::SetSecret {
+        uuid: planned.secret_uuid.clone(),
+        usage: planned.secret_usage.clone(),
+        reused: planned.secret_reused,
+    }
+}
+
+/// The source's secret goes with the source, unless it is the destination's too.
+fn remove_source_secret(
+    route: &Route,
+    planned: Option<&PlannedEncryption>,
+    steps: &[Step],
+) -> Option<Step> {
+    let uuid = route.disk.encryption.as_ref()?.secret_uuid.clone()?;
+    let removed = steps.iter().any(|step| step.kind() == StepKind::RemoveSource);
+    let shared = planned.is_some_and(|planned| planned.secret_uuid == uuid);
+    (removed && !shared).then_some(Step::RemoveSourceSecret { uuid })
+}
+
+fn is_rbd(route: &Route) -> bool {
+    matches!(route.destination.location, VolumeLocation::Rbd { .. })
 }

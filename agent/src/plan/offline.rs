@@ -36,6 +36,7 @@ pub fn complete(
     world: &WorldFacts,
     offline: &OfflineFacts,
 ) -> Result<Plan, Refusal> {
+    check_plain(spec, route)?;
     let mut warnings = Vec::new();
     if let Some((name, _)) = domain {
         warnings.extend(snapshots::check(spec, name, &world.snapshots)?);
@@ -82,9 +83,24 @@ pub fn complete(
         flags: CopyFlags::new(),
         size,
         source_allocated: Some(world.block.allocation),
+        destination_encryption: None,
         steps,
         warnings,
     })
+}
+
+/// An offline copy neither opens nor makes encryption headers.
+fn check_plain(spec: &MigrateSpec, route: &Route) -> Result<(), Refusal> {
+    if !route.disk.is_encrypted() && route.destination.schemes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalCode::EncryptionUnsupported,
+        format!(
+            "{}: encrypted volumes are moved while their guest runs; offline they are not copied yet",
+            spec.subject
+        ),
+    ))
 }
 
 fn missing(spec: &MigrateSpec, route: &Route) -> Refusal {
@@ -224,6 +240,7 @@ fn steps(
                 VolumeFormat::Raw => None,
             },
             must_be_mounted: must_be_mounted(route),
+            encryption: None,
         },
         Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth },
     ];

@@ -4,7 +4,7 @@ use volferry_xml::{DeviceKind, Disk, DomainXml};
 
 use super::refusal::{Refusal, RefusalCode};
 use super::source::Named;
-use crate::spec::{EncryptionWish, VolumeLocation};
+use crate::spec::VolumeLocation;
 
 /// Refuses what is wrong with the disk itself, whatever the destination. The order is part of the contract: the
 /// kind of device decides before read-only.
@@ -73,22 +73,6 @@ fn check_other_disks(domain: &DomainXml, disk: &Disk) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-/// Encryption is not yet carried over, and a copy without it would write plain text.
-pub fn check_encryption(disk: &Disk, wish: &EncryptionWish) -> Result<(), Refusal> {
-    let target = &disk.target;
-    let why = if !disk.is_encrypted() && *wish == EncryptionWish::default() {
-        return Ok(());
-    } else if *wish == EncryptionWish::default() {
-        format!(
-            "disk {target} is encrypted and the request has no passphrase for the destination: \
-             a copy without encryption would write plain text"
-        )
-    } else {
-        format!("disk {target} of a running guest: encrypted volumes are not yet moved live")
-    };
-    Err(Refusal::new(RefusalCode::EncryptionUnsupported, why))
 }
 
 /// The pair of a live move.

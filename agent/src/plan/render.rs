@@ -2,15 +2,16 @@
 
 use serde_json::{Value, json};
 
+use super::encryption;
 use super::refusal::Refusal;
-use super::route::{self, Request, Route};
-use super::steps::{Plan, PlannedCopy, Step};
+use super::route::{self, Destination, Request, Route};
+use super::steps::{Plan, PlannedCopy, PlannedEncryption, Step};
 use crate::facts::HostFacts;
 use crate::spec::span::humane;
 use crate::spec::{CopyFlags, VolumeFormat, VolumeLocation};
 
 /// What the offline form could not look at.
-pub const UNCHECKED: [&str; 9] = [
+pub const UNCHECKED: [&str; 10] = [
     "the domain runs",
     "whether the domain is persistent (TRANSIENT_JOB only then)",
     "stored definition",
@@ -20,6 +21,7 @@ pub const UNCHECKED: [&str; 9] = [
     "the destination does not exist",
     "space and quota of the destination pool",
     "pool reachable, secret defined, capabilities of libvirt and QEMU",
+    "passphrases, headers, the secret of an encrypted destination (its uuid on RBD is written as zeros)",
 ];
 
 /// The offline plan of one disk, as JSON; accepted or refused.
@@ -65,7 +67,8 @@ fn route_json(route: &Route) -> Value {
             "volume": destination.volume.as_str(),
             "location": destination.location.to_string(),
             "format": destination.format.as_str(),
-            "xml": destination.xml,
+            "encryption": destination.schemes.first().map(|scheme| json!({ "scheme": scheme.as_str() })),
+            "xml": offline_xml(destination, route),
         },
         "flags": flags_json(&route.flags),
         "steps": [
@@ -81,6 +84,38 @@ fn route_json(route: &Route) -> Value {
         "warnings": [],
         "unchecked": UNCHECKED,
     })
+}
+
+fn encryption_json(planned: Option<&PlannedEncryption>) -> Value {
+    planned.map_or(Value::Null, |planned| {
+        json!({
+            "scheme": planned.scheme.as_str(),
+            "secret_uuid": planned.secret_uuid,
+            "secret_usage": planned.secret_usage,
+            "rekeyed": planned.rekeyed,
+        })
+    })
+}
+
+/// The destination `<disk>` with its best encryption. The uuid of a secret on RBD depends on the cluster's id, which
+/// nobody was asked for.
+fn offline_xml(destination: &Destination, route: &Route) -> String {
+    let Some(scheme) = destination.schemes.first() else { return destination.xml.clone() };
+    let (secret_uuid, secret_usage) = match &destination.location {
+        VolumeLocation::File { path } => {
+            let usage = path.display().to_string();
+            (encryption::secret_uuid(&usage), usage)
+        }
+        VolumeLocation::Rbd { .. } => (uuid::Uuid::nil().to_string(), String::new()),
+    };
+    let planned = PlannedEncryption {
+        scheme: *scheme,
+        secret_uuid,
+        secret_usage,
+        secret_reused: false,
+        rekeyed: false,
+    };
+    encryption::destination_xml(route, &planned)
 }
 
 fn source_json(location: &VolumeLocation, pool: Option<&str>, format: VolumeFormat) -> Value {
@@ -115,6 +150,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             "volume": plan.destination.name(),
             "location": plan.destination.to_string(),
             "format": plan.destination_format.as_str(),
+            "encryption": encryption_json(plan.destination_encryption.as_ref()),
             "size_bytes": plan.size.0,
             "xml": plan.destination_xml,
         },
@@ -128,11 +164,22 @@ pub fn plan_json(plan: &Plan) -> Value {
 /// One step in words.
 pub fn describe(step: &Step) -> String {
     match step {
-        Step::CreateDestination { volume, format, size, owner, .. } => {
+        Step::SetSecret { uuid, usage, reused: false } => {
+            format!("set the libvirt secret {uuid} with the passphrase of {usage}")
+        }
+        Step::SetSecret { uuid, usage, reused: true } => {
+            format!("set the value of the libvirt secret {uuid}, which is there for {usage}")
+        }
+        Step::RemoveSourceSecret { uuid } => {
+            format!("remove the libvirt secret {uuid} of the source")
+        }
+        Step::CreateDestination { volume, format, size, owner, encryption, .. } => {
+            let header =
+                encryption.map_or(String::new(), |scheme| format!(" behind a header of {scheme}"));
             let owner = owner.map_or(String::new(), |owner| {
                 format!(", owner {}:{} mode {:04o}", owner.uid, owner.gid, owner.mode)
             });
-            format!("create {volume}, {format}, {} bytes{owner}", size.0)
+            format!("create {volume}, {format}, {} bytes{header}{owner}", size.0)
         }
         Step::PublishDestination { from, to } => {
             format!("rename {} to {to}, replacing nothing", from.name())

@@ -10,13 +10,13 @@ use volferry_xml::{
 };
 
 use super::naming::destination_name;
-use super::policy;
 use super::refusal::{Refusal, RefusalCode};
 use super::source::{Named, belongs_here, other_hosts, source_volume};
+use super::{encryption, policy};
 use crate::facts::HostFacts;
 use crate::spec::{
-    CopyFlag, CopyFlags, DiskReference, DiskTarget, EncryptionWish, FilePool, Pool, PoolKind,
-    PoolName, RbdPool, VolumeFormat, VolumeLocation, VolumeName,
+    CopyFlag, CopyFlags, DiskReference, DiskTarget, EncryptionScheme, EncryptionWish, FilePool,
+    HeaderKind, Pool, PoolKind, PoolName, RbdPool, VolumeFormat, VolumeLocation, VolumeName,
 };
 
 /// What a route is chosen from, besides the host.
@@ -47,6 +47,8 @@ pub struct SourceVolume {
     pub pool: Option<PoolName>,
     /// Its format.
     pub format: VolumeFormat,
+    /// The header it has by its XML; none of a plain one, and where it cannot be told.
+    pub header: Option<HeaderKind>,
 }
 
 /// Where the volume goes.
@@ -64,7 +66,13 @@ pub struct Destination {
     pub location: VolumeLocation,
     /// The format there.
     pub format: VolumeFormat,
-    /// The destination `<disk>`.
+    /// What it may be encrypted with, best first; nothing: plain.
+    pub schemes: Vec<EncryptionScheme>,
+    /// The place as libvirt is told of it.
+    pub source: DestinationSource,
+    /// The format as libvirt is told of it.
+    pub xml_format: DestinationFormat,
+    /// The destination `<disk>` of a plain volume.
     pub xml: String,
 }
 
@@ -105,8 +113,10 @@ pub fn choose_among(
         .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
     let disk = find_disk(&domain, request.disk)?.clone();
     policy::check_disk(&domain, &disk)?;
-    let source = source_volume(host, &disk)?;
-    policy::check_encryption(&disk, request.encryption)?;
+    let mut source = source_volume(host, &disk)?;
+    let header = encryption::source_header(&disk)?;
+    // Before the pools: it depends on none of them.
+    encryption::schemes(&disk, &without_list(request.encryption), true)?;
     let (pool, of_libvirt) = find_pool(host, of_libvirt, request.to)?;
     check_representable(pool, request)?;
     let target = DiskTarget::new(disk.target.as_str())
@@ -115,7 +125,10 @@ pub fn choose_among(
         PoolKind::Rbd(rbd) => to_rbd(pool, rbd, &domain, &disk, &source, request)?,
         PoolKind::File(folder) => to_file(pool, folder, &domain, &disk, &source, request)?,
     };
+    source.header = header;
     destination.of_libvirt = of_libvirt;
+    destination.schemes =
+        encryption::schemes(&disk, request.encryption, matches!(pool.kind, PoolKind::Rbd(_)))?;
     policy::check_same_volume(&domain, &disk, &named, &destination.location)?;
     let flags = flags(&source, &destination, request);
     let source_retention = host.source_retention;
@@ -127,6 +140,11 @@ pub fn find_source(host: &HostFacts, xml: &str, disk: &DiskReference) -> Option<
     let domain = DomainXml::parse(xml).ok()?;
     let disk = find_disk(&domain, disk).ok()?;
     Some(source_volume(host, disk).ok()?.location)
+}
+
+/// The wish without what it accepts: the list is about one pool, the rest about the disk alone.
+fn without_list(wish: &EncryptionWish) -> EncryptionWish {
+    EncryptionWish { accept: Default::default(), ..wish.clone() }
 }
 
 /// The target of the disk a request means.
@@ -211,26 +229,30 @@ fn to_rbd(
     let image: ImageSpec = path.parse().map_err(|error| {
         Refusal::new(RefusalCode::InvalidName, format!("destination {path:?}: {error}"))
     })?;
-    let xml = build_destination(
-        domain,
-        disk,
-        &DestinationSource::Rbd {
-            name: path,
-            hosts: hosts
-                .into_iter()
-                .map(|host| DestinationHost { name: host.name, port: host.port })
-                .collect(),
-            user: rbd.address.user.clone(),
-            secret_uuid: rbd.address.secret_uuid.clone(),
-        },
-        DestinationFormat::Raw,
-    );
+    let place = DestinationSource::Rbd {
+        name: path,
+        hosts: hosts
+            .into_iter()
+            .map(|host| DestinationHost { name: host.name, port: host.port })
+            .collect(),
+        user: rbd.address.user.clone(),
+        secret_uuid: rbd.address.secret_uuid.clone(),
+    };
     let location = VolumeLocation::Rbd { address: rbd.address.clone(), image: volume.to_string() };
     let named = Named::Rbd { monitors: Some(rbd.monitors.clone()), image };
-    let pool = pool.name.clone();
-    let format = VolumeFormat::Raw;
-    let of_libvirt = false;
-    Ok((Destination { pool, of_libvirt, folder: None, volume, location, format, xml }, named))
+    let destination = Destination {
+        pool: pool.name.clone(),
+        of_libvirt: false,
+        folder: None,
+        volume,
+        location,
+        format: VolumeFormat::Raw,
+        schemes: Vec::new(),
+        xml: build_destination(domain, disk, &place, DestinationFormat::Raw),
+        source: place,
+        xml_format: DestinationFormat::Raw,
+    };
+    Ok((destination, named))
 }
 
 fn to_file(
@@ -251,12 +273,7 @@ fn to_file(
     let text = path.to_str().ok_or_else(|| {
         Refusal::new(RefusalCode::InvalidName, format!("path {path:?} is not UTF-8"))
     })?;
-    let xml = build_destination(
-        domain,
-        disk,
-        &DestinationSource::File { path: text.to_owned() },
-        DestinationFormat::Qcow2,
-    );
+    let place = DestinationSource::File { path: text.to_owned() };
     let destination = Destination {
         pool: pool.name.clone(),
         of_libvirt: false,
@@ -264,7 +281,10 @@ fn to_file(
         volume,
         location: VolumeLocation::File { path: path.clone() },
         format: VolumeFormat::Qcow2,
-        xml,
+        schemes: Vec::new(),
+        xml: build_destination(domain, disk, &place, DestinationFormat::Qcow2),
+        source: place,
+        xml_format: DestinationFormat::Qcow2,
     };
     Ok((destination, Named::File(path)))
 }

@@ -157,6 +157,7 @@ fn file_volume(host: &HostFacts, disk: &Disk, path: &str) -> Result<SourceVolume
             location: VolumeLocation::File { path },
             pool: Some(pool.name.clone()),
             format,
+            header: None,
         }),
         (None, Some((pool, _))) => Err(other_hosts(host, pool)),
         (None, None) => refuse(format!(
@@ -234,6 +235,7 @@ fn rbd_volume(
         named: Named::Rbd { monitors, image },
         pool: pool.map(|(pool, _)| pool.name.clone()),
         format: VolumeFormat::Raw,
+        header: None,
     })
 }
 

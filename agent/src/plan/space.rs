@@ -4,7 +4,7 @@ use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use crate::facts::{DestinationFacts, WorldFacts};
 use crate::operation::space::{Room, little_room, room};
-use crate::spec::Reserve;
+use crate::spec::{Reserve, VolumeLocation};
 
 /// Refuses a Ceph pool that the disk would fill, and a file system that has not even the room for it.
 ///
@@ -15,7 +15,9 @@ pub fn check(
     reserve: &Reserve,
 ) -> Result<Option<String>, Refusal> {
     let pool = &route.destination.pool;
-    let needed = world.block.allocation;
+    let full = world.encryption.is_some()
+        && matches!(route.destination.location, VolumeLocation::Rbd { .. });
+    let needed = if full { world.block.capacity } else { world.block.allocation };
     let refuse = |why: String| {
         let way_out = "free space there or choose another pool";
         Err(Refusal::new(RefusalCode::NoSpace, format!("{why}: {way_out}")))

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::FileOwner;
 use crate::spec::{
-    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, Identity, MigrateSpec, PoolName,
-    VolumeFormat, VolumeLocation,
+    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, EncryptionScheme, Identity,
+    MigrateSpec, PoolName, VolumeFormat, VolumeLocation,
 };
 
 /// Everything that will be done, in order.
@@ -55,6 +55,9 @@ pub struct Plan {
     /// What the source occupies; none in a plan that did not say.
     #[serde(default)]
     pub source_allocated: Option<Bytes>,
+    /// The encryption of the destination; none of a plain one.
+    #[serde(default)]
+    pub destination_encryption: Option<PlannedEncryption>,
     /// The steps.
     pub steps: Vec<Step>,
     /// What the client should know beforehand.
@@ -76,10 +79,34 @@ impl Plan {
     }
 }
 
+/// How the destination is encrypted, and the libvirt secret with its passphrase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedEncryption {
+    /// Header and engine.
+    pub scheme: EncryptionScheme,
+    /// The secret's uuid.
+    pub secret_uuid: String,
+    /// The volume the secret is for, as libvirt is told.
+    pub secret_usage: String,
+    /// libvirt has the secret already; its value is set anew.
+    pub secret_reused: bool,
+    /// The passphrase is another one than the source's, or the first.
+    pub rekeyed: bool,
+}
+
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum Step {
+    /// Set the libvirt secret that opens the destination.
+    SetSecret {
+        /// Its uuid.
+        uuid: String,
+        /// The volume it is for.
+        usage: String,
+        /// It was there before: its value is set, and it stays whatever happens.
+        reused: bool,
+    },
     /// Make the destination under the operation's private name and record its identity.
     CreateDestination {
         /// Where, under the private name.
@@ -93,6 +120,9 @@ pub enum Step {
         /// The folder must lie on another mount than the root file system.
         #[serde(default)]
         must_be_mounted: bool,
+        /// The header it is made with; none of a plain one.
+        #[serde(default)]
+        encryption: Option<EncryptionScheme>,
     },
     /// Give it its final name, replacing nothing.
     PublishDestination {
@@ -167,6 +197,11 @@ pub enum Step {
         /// Under its retired name.
         volume: VolumeLocation,
     },
+    /// Remove the libvirt secret of the source, once the source is gone.
+    RemoveSourceSecret {
+        /// Its uuid.
+        uuid: String,
+    },
 }
 
 /// Two images, one to be copied into the other.
@@ -186,6 +221,8 @@ pub struct PlannedCopy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
+    /// [`Step::SetSecret`]
+    SetSecret,
     /// [`Step::CreateDestination`]
     CreateDestination,
     /// [`Step::PublishDestination`]
@@ -212,12 +249,15 @@ pub enum StepKind {
     TrashSource,
     /// [`Step::RemoveSource`]
     RemoveSource,
+    /// [`Step::RemoveSourceSecret`]
+    RemoveSourceSecret,
 }
 
 impl Step {
     /// Which step it is.
     pub const fn kind(&self) -> StepKind {
         match self {
+            Self::SetSecret { .. } => StepKind::SetSecret,
             Self::CreateDestination { .. } => StepKind::CreateDestination,
             Self::PublishDestination { .. } => StepKind::PublishDestination,
             Self::StartCopy { .. } => StepKind::StartCopy,
@@ -231,6 +271,7 @@ impl Step {
             Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
             Self::TrashSource { .. } => StepKind::TrashSource,
             Self::RemoveSource { .. } => StepKind::RemoveSource,
+            Self::RemoveSourceSecret { .. } => StepKind::RemoveSourceSecret,
         }
     }
 }
@@ -239,6 +280,7 @@ impl StepKind {
     /// The stable word.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::SetSecret => "set-secret",
             Self::CreateDestination => "create-destination",
             Self::PublishDestination => "publish-destination",
             Self::StartCopy => "start-copy",
@@ -252,6 +294,7 @@ impl StepKind {
             Self::DeleteSourceSnapshots => "delete-source-snapshots",
             Self::TrashSource => "trash-source",
             Self::RemoveSource => "remove-source",
+            Self::RemoveSourceSecret => "remove-source-secret",
         }
     }
 }

@@ -130,6 +130,12 @@ pub trait Domains: Send + Sync {
     /// Stores a definition; the domain it names must exist. Idempotent.
     async fn define(&self, domain: &DomainUuid, xml: &str) -> Result<(), PortError>;
 
+    /// Starts a transient domain whose processor never runs, and returns its uuid. For trying what QEMU can do.
+    async fn start_paused(&self, xml: &str) -> Result<DomainUuid, PortError>;
+
+    /// Ends a domain by force. `NotFound` when it does not run.
+    async fn destroy(&self, domain: &DomainUuid) -> Result<(), PortError>;
+
     /// Whether a libvirt secret exists.
     async fn secret_exists(&self, uuid: &str) -> Result<bool, PortError>;
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::error::PortError;
-use crate::spec::{Bytes, Identity, VolumeFormat};
+use crate::spec::{Bytes, Identity, Passphrase, VolumeFormat};
 
 /// Owner, group and permission bits of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -132,6 +132,25 @@ pub trait Files: Send + Sync {
         size: Bytes,
         owner: Option<FileOwner>,
     ) -> Result<Identity, PortError>;
+
+    /// The same for a qcow2 file that QEMU encrypts inside (LUKS version 1). Deriving the key takes seconds of processor
+    /// time.
+    async fn create_encrypted(
+        &self,
+        path: &Path,
+        size: Bytes,
+        owner: Option<FileOwner>,
+        passphrase: &Passphrase,
+    ) -> Result<Identity, PortError>;
+
+    /// Opens the header of a file that QEMU encrypts, in use or not, and returns what is usable behind it.
+    /// `WrongPassphrase`; `NoHeader` when it is not encrypted like that.
+    async fn open_encrypted(
+        &self,
+        path: &Path,
+        format: VolumeFormat,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError>;
 
     /// Renames without replacing (`RENAME_NOREPLACE`). `Exists` when the new name is taken.
     async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError>;

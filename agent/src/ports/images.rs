@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 
 use super::error::PortError;
-use crate::spec::{Bytes, RbdPoolAddress};
+use crate::spec::{Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress};
 
 /// One look at an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,28 @@ pub trait Images: Send + Sync {
         image: &str,
         size: Bytes,
     ) -> Result<String, PortError>;
+
+    /// Creates an image with an encryption header, behind which exactly `size` is usable, and returns its id. `Exists`
+    /// when the name is taken; after any other error the image may exist. Deriving the key takes seconds of processor
+    /// time.
+    async fn create_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+        scheme: EncryptionScheme,
+        passphrase: &Passphrase,
+    ) -> Result<String, PortError>;
+
+    /// Opens the header of an encrypted image, in use or not, and returns what is usable behind it.
+    /// `WrongPassphrase`; `NoHeader` when it has none of that kind.
+    async fn open_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        header: HeaderKind,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError>;
 
     /// Renames without replacing; works while the image is open. `Exists` when the new name is taken.
     async fn rename(&self, pool: &RbdPoolAddress, from: &str, to: &str) -> Result<(), PortError>;

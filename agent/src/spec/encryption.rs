@@ -17,6 +17,17 @@ pub enum EncryptionScheme {
     Luks2Librbd,
 }
 
+/// The header of an encrypted volume, by who writes and reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HeaderKind {
+    /// LUKS version 1 by QEMU.
+    QemuLuks1,
+    /// LUKS version 1 by librbd.
+    LibrbdLuks1,
+    /// LUKS version 2 by librbd.
+    LibrbdLuks2,
+}
+
 /// A word that names no scheme.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no encryption; there are luks1-qemu and luks2-librbd")]
@@ -31,6 +42,14 @@ impl EncryptionScheme {
         match self {
             Self::Luks1Qemu => "luks1-qemu",
             Self::Luks2Librbd => "luks2-librbd",
+        }
+    }
+
+    /// The header a volume of the scheme has.
+    pub const fn header(self) -> HeaderKind {
+        match self {
+            Self::Luks1Qemu => HeaderKind::QemuLuks1,
+            Self::Luks2Librbd => HeaderKind::LibrbdLuks2,
         }
     }
 

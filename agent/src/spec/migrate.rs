@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, OperationId,
-    Passphrases, PoolName, VolumeFormat, VolumeName,
+    Passphrase, Passphrases, PoolName, VolumeFormat, VolumeName,
 };
 
 /// What is to be moved.
@@ -89,4 +89,19 @@ pub struct MigrateSpec {
     /// The passphrases, until the engine takes them out of an accepted request: views and journals have none.
     #[serde(skip)]
     pub passphrases: Passphrases,
+}
+
+impl MigrateSpec {
+    /// The request with these passphrases, and the wish that says which of them came.
+    #[must_use]
+    pub fn with_passphrases(
+        mut self,
+        source: Option<Passphrase>,
+        destination: Option<Passphrase>,
+    ) -> Self {
+        self.encryption.source_passphrase = source.is_some();
+        self.encryption.destination_passphrase = destination.is_some();
+        self.passphrases = Passphrases { source, destination };
+        self
+    }
 }

@@ -36,7 +36,8 @@ impl RealStage {
         let libvirt = lab.ports().await;
         let timeouts = ImageTimeouts {
             quick: Duration::from_secs(3),
-            slow: Duration::from_secs(20),
+            // Keys of encrypted images take seconds of processor time.
+            slow: Duration::from_secs(120),
             idle: Duration::from_secs(60),
         };
         let folder = tempfile::tempdir().expect("a temporary folder");

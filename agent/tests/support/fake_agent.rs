@@ -152,6 +152,10 @@ impl FakeAgent {
         tokio::spawn(async move {
             for state in script(&disk) {
                 tokio::time::sleep(STEP).await;
+                // A test may have ended it meanwhile.
+                if sender.borrow().state.is_final() {
+                    return;
+                }
                 sender.send_modify(|view| {
                     let mut next = OperationView::clone(view);
                     enter(&mut next, *state);
@@ -221,6 +225,7 @@ fn enter(view: &mut OperationView, state: State) {
 
 fn result(view: &OperationView) -> MoveResult {
     MoveResult {
+        encryption: None,
         pool: view.spec.to.clone(),
         volume: view.destination.name(),
         location: view.destination.clone(),
@@ -395,6 +400,7 @@ impl Agent for FakeAgent {
 
     async fn host(&self) -> HostListing {
         HostListing {
+            librbd: None,
             host_name: "host-a".to_owned(),
             agent_version: "0.1.0",
             versions: None,

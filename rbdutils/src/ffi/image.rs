@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::rbd::*;
 use super::{PoolHandle, c_string, text_at};
 use crate::errno::{Errno, check, check_size};
+use crate::images::LuksVersion;
 
 /// An open image; borrows its pool, stays on its thread.
 #[derive(Debug)]
@@ -53,6 +54,62 @@ impl<'p> ImageHandle<'p> {
         // SAFETY: all fields are integers, for which zeroes are valid; librbd has filled them.
         let info = unsafe { info.assume_init() };
         Ok((info.size, info.object_size))
+    }
+
+    /// What a client sees: without a header once one was loaded.
+    pub(crate) fn effective_size(&self) -> Result<u64, Errno> {
+        let mut size = 0;
+        // SAFETY: the out pointer outlives the call; the image is open.
+        check(unsafe { rbd_get_size(self.raw, &mut size) })?;
+        Ok(size)
+    }
+
+    pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
+        // SAFETY: the image is open.
+        check(unsafe { rbd_resize(self.raw, size) })
+    }
+
+    /// How much was read; less than there is room for at the end of the image.
+    pub(crate) fn read(&self, at: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: `to` is writable for its length; the image is open.
+        let read = unsafe { rbd_read(self.raw, at, to.len(), to.as_mut_ptr().cast()) };
+        usize::try_from(read).map_err(|_| errno(read))
+    }
+
+    /// All of it, flushed when the image is closed.
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
+        // SAFETY: `from` is readable for its length; the image is open.
+        let written = unsafe { rbd_write(self.raw, at, from.len(), from.as_ptr().cast()) };
+        match usize::try_from(written) {
+            Ok(written) if written == from.len() => Ok(()),
+            Ok(_) => Err(Errno(libc::EIO)),
+            Err(_) => Err(errno(written)),
+        }
+    }
+
+    /// Writes a header; what was in the image is lost.
+    pub(crate) fn encryption_format(
+        &self,
+        version: LuksVersion,
+        passphrase: &[u8],
+    ) -> Result<(), Errno> {
+        let (mut options, size) = (luks_options(passphrase), size_of::<RbdLuksOptions>());
+        let at = (&raw mut options).cast();
+        // SAFETY: the options have the layout librbd has for both versions and live during the call, as does the
+        // passphrase they lead to; the image is open for writing.
+        check(unsafe { rbd_encryption_format(self.raw, luks_format(version), at, size) })
+    }
+
+    /// Opens the header, so that this handle sees the plain content from here on.
+    pub(crate) fn encryption_load(
+        &self,
+        version: LuksVersion,
+        passphrase: &[u8],
+    ) -> Result<(), Errno> {
+        let (mut options, size) = (luks_options(passphrase), size_of::<RbdLuksOptions>());
+        let at = (&raw mut options).cast();
+        // SAFETY: as in `encryption_format`; reading is enough.
+        check(unsafe { rbd_encryption_load(self.raw, luks_format(version), at, size) })
     }
 
     pub(crate) fn features(&self) -> Result<u64, Errno> {
@@ -209,6 +266,26 @@ impl Drop for ImageHandle<'_> {
         // SAFETY: opened by `open`, closed once. A failed close has nothing left to be released.
         unsafe { rbd_close(self.raw) };
     }
+}
+
+fn luks_format(version: LuksVersion) -> c_int {
+    match version {
+        LuksVersion::Luks1 => 0,
+        LuksVersion::Luks2 => 1,
+    }
+}
+
+fn luks_options(passphrase: &[u8]) -> RbdLuksOptions {
+    RbdLuksOptions {
+        algorithm: AES256,
+        passphrase: passphrase.as_ptr().cast(),
+        passphrase_size: passphrase.len(),
+    }
+}
+
+/// The number behind a negative size.
+fn errno(negative: isize) -> Errno {
+    Errno(i32::try_from(negative.unsigned_abs()).unwrap_or(libc::EIO))
 }
 
 extern "C" fn add_extent(_: u64, length: usize, exists: c_int, argument: *mut c_void) -> c_int {

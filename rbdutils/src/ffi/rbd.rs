@@ -62,6 +62,17 @@ pub(super) struct RbdImageInfo {
     pub(super) parent_name: [c_char; 96],
 }
 
+/// The options of both LUKS versions, which have the same fields.
+#[repr(C)]
+pub(super) struct RbdLuksOptions {
+    pub(super) algorithm: c_int,
+    pub(super) passphrase: *const c_char,
+    pub(super) passphrase_size: usize,
+}
+
+/// `RBD_ENCRYPTION_ALGORITHM_AES256`
+pub(super) const AES256: c_int = 1;
+
 #[link(name = "rbd")]
 unsafe extern "C" {
     pub(super) fn rbd_image_options_create(options: *mut *mut c_void);
@@ -114,6 +125,27 @@ unsafe extern "C" {
         snapshot: *const c_char,
     ) -> c_int;
     pub(super) fn rbd_close(image: *mut c_void) -> c_int;
+    pub(super) fn rbd_get_size(image: *mut c_void, size: *mut u64) -> c_int;
+    pub(super) fn rbd_resize(image: *mut c_void, size: u64) -> c_int;
+    pub(super) fn rbd_read(image: *mut c_void, at: u64, length: usize, to: *mut c_char) -> isize;
+    pub(super) fn rbd_write(
+        image: *mut c_void,
+        at: u64,
+        length: usize,
+        from: *const c_char,
+    ) -> isize;
+    pub(super) fn rbd_encryption_format(
+        image: *mut c_void,
+        format: c_int,
+        options: *mut c_void,
+        options_size: usize,
+    ) -> c_int;
+    pub(super) fn rbd_encryption_load(
+        image: *mut c_void,
+        format: c_int,
+        options: *mut c_void,
+        options_size: usize,
+    ) -> c_int;
     pub(super) fn rbd_stat(image: *mut c_void, info: *mut RbdImageInfo, size: usize) -> c_int;
     pub(super) fn rbd_get_features(image: *mut c_void, features: *mut u64) -> c_int;
     pub(super) fn rbd_get_id(image: *mut c_void, id: *mut c_char, size: usize) -> c_int;

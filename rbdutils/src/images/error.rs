@@ -41,6 +41,18 @@ pub enum Operation {
     /// Making or removing a snapshot.
     #[error("make or remove the snapshot")]
     Snapshot,
+    /// Writing its encryption header.
+    #[error("encrypt")]
+    Encrypt,
+    /// Opening its encryption header.
+    #[error("open the encryption header of")]
+    Decrypt,
+    /// Reading its first bytes.
+    #[error("read the first bytes of")]
+    ReadHead,
+    /// Writing its first bytes.
+    #[error("write the first bytes of")]
+    WriteHead,
 }
 
 /// Why an image operation failed.
@@ -92,6 +104,18 @@ pub enum ImageError {
         /// The id it has.
         found: ImageId,
     },
+    /// The passphrase opens no key of the encryption header.
+    #[error("the passphrase does not open the image {image}")]
+    WrongPassphrase {
+        /// The image.
+        image: Box<ImageSpec>,
+    },
+    /// The image has no encryption header of the version asked for.
+    #[error("the image {image} has no such encryption header")]
+    NoHeader {
+        /// The image.
+        image: Box<ImageSpec>,
+    },
     /// Anything else.
     #[error("cannot {operation} {image}")]
     Failed {
@@ -115,6 +139,8 @@ impl ImageError {
                 ErrorClass::Busy
             }
             Self::IdMismatch { .. } => ErrorClass::Replaced,
+            Self::WrongPassphrase { .. } => ErrorClass::WrongPassphrase,
+            Self::NoHeader { .. } => ErrorClass::NoHeader,
             Self::Failed { source, .. } => source.class(),
         }
     }

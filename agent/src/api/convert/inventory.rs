@@ -2,6 +2,7 @@
 
 use crate::api::pb;
 use crate::engine::{DiskListing, HostListing, PoolListing};
+use crate::facts::LibrbdCopy;
 use crate::plan::Refusal;
 
 impl From<&DiskListing> for pb::Disk {
@@ -44,6 +45,11 @@ impl From<&HostListing> for pb::HostCapabilities {
             libvirt_connected: host.connected,
             libvirt_version: libvirt,
             qemu_version: qemu,
+            luks2_librbd: match &host.librbd {
+                Some(LibrbdCopy::Works) => "works".to_owned(),
+                Some(LibrbdCopy::Fails(text)) => format!("fails: {text}"),
+                None => String::new(),
+            },
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::api::pb;
 use crate::operation::{Failure, MoveResult, OperationView, PhaseSpan, Progress, SourceFate};
 use crate::plan::Refusal;
-use crate::spec::{DiskTarget, DomainUuid, VolumeLocation};
+use crate::spec::{DiskTarget, DomainUuid, EncryptionScheme, VolumeLocation};
 
 impl From<&OperationView> for pb::Operation {
     fn from(view: &OperationView) -> Self {
@@ -118,7 +118,7 @@ impl From<&MoveResult> for pb::MoveResult {
             location: result.location.to_string(),
             identity: result.identity.to_string(),
             format: pb::VolumeFormat::from(result.format).into(),
-            encryption: "none".to_owned(),
+            encryption: result.encryption.map_or("none", EncryptionScheme::as_str).to_owned(),
             virtual_bytes: result.virtual_size.0,
             allocated_bytes: result.allocated.map(|bytes| bytes.0),
             source_fate: fate.into(),

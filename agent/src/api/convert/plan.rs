@@ -7,6 +7,7 @@ use crate::plan::{Plan, Step};
 
 impl From<&Plan> for pb::PlanResponse {
     fn from(plan: &Plan) -> Self {
+        let planned = plan.destination_encryption.as_ref();
         let source_pool = plan.source_pool.as_ref().map(ToString::to_string).unwrap_or_default();
         Self {
             domain: domain(&plan.domain_name, &plan.domain),
@@ -21,6 +22,12 @@ impl From<&Plan> for pb::PlanResponse {
             steps: plan.steps.iter().map(pb::PlanStep::from).collect(),
             warnings: plan.warnings.clone(),
             destination_pool_of_libvirt: plan.destination_pool_of_libvirt,
+            destination_encryption: planned
+                .map(|planned| planned.scheme.to_string())
+                .unwrap_or_default(),
+            destination_secret_uuid: planned
+                .map(|planned| planned.secret_uuid.clone())
+                .unwrap_or_default(),
         }
     }
 }

@@ -22,6 +22,10 @@ pub fn accepted(plan: &pb::PlanResponse) -> Value {
     let mut destination = volume(&plan.destination, plan.destination_format());
     destination["size_bytes"] = json!(plan.virtual_bytes);
     destination["xml"] = json!(plan.destination_xml);
+    destination["encryption"] = match plan.destination_encryption.as_str() {
+        "" => Value::Null,
+        scheme => json!({ "scheme": scheme, "secret_uuid": plan.destination_secret_uuid }),
+    };
     destination["pool_of_libvirt"] = json!(plan.destination_pool_of_libvirt);
     json!({
         "verdict": "accepted",
@@ -71,6 +75,9 @@ pub fn show(plan: &Value, output: &mut Output) {
     field("destination", &place(&plan["destination"]));
     if plan["destination"]["pool_of_libvirt"] == true {
         field("pool", "an active one of libvirt; the configuration has none of that name");
+    }
+    if let Some(scheme) = plan["destination"]["encryption"]["scheme"].as_str() {
+        field("encryption", scheme);
     }
     field("flags", &strings(&plan["flags"]).join(" "));
     if let Some(bytes) = plan["destination"]["size_bytes"].as_u64() {

@@ -61,6 +61,8 @@ pub(super) async fn look(
         destination: destination?,
         clusters: clusters(ports, route).await?,
         other_user: other_user.map_err(|error| host_trouble(&error))?,
+        encryption: None,
+        source_usable: None,
     };
     let managed_save = domain.is_some_and(|domain| domain.managed_save);
     Ok((world, OfflineFacts { users, managed_save, layers }))

@@ -2,16 +2,18 @@
 //!
 //! Begun before: whatever has the private name is ours by that name, and is made anew.
 
-use super::{UndoError, volumes};
+use super::{UndoError, begin_preparing, secret_needed, volumes};
 use crate::engine::backoff::Backoff;
 use crate::engine::leftovers::LeftBehind;
 use crate::engine::owner::{Owner, Stop};
-use crate::journal::{StepOutcome, What};
-use crate::operation::{Event, Failure, FailureCause, LeftoverKind, Side, State};
+use crate::journal::StepOutcome;
+use crate::operation::{Failure, FailureCause, LeftoverKind, Side};
 use crate::plan::complete::not_mounted;
 use crate::plan::{Step, StepKind, access};
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
-use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
+use crate::spec::{
+    Bytes, EncryptionScheme, Identity, Passphrase, Passphrases, VolumeFormat, VolumeLocation,
+};
 
 const STEP: StepKind = StepKind::CreateDestination;
 
@@ -28,43 +30,105 @@ pub struct NewVolume<'a> {
     pub owner: Option<FileOwner>,
     /// Its folder must lie on a mount.
     pub must_be_mounted: bool,
+    /// The header it is to have.
+    pub encryption: Option<EncryptionScheme>,
 }
 
 impl NewVolume<'_> {
-    async fn create(&self, ports: &Ports) -> Result<Identity, PortError> {
-        volumes::create(ports, self.volume, self.format, self.size, self.owner).await
+    async fn create(
+        &self,
+        ports: &Ports,
+        header: Option<&(EncryptionScheme, Passphrase)>,
+    ) -> Result<Identity, PortError> {
+        match header {
+            None => volumes::create(ports, self.volume, self.format, self.size, self.owner).await,
+            Some((scheme, passphrase)) => {
+                let (size, owner) = (self.size, self.owner);
+                volumes::create_encrypted(ports, self.volume, size, owner, *scheme, passphrase)
+                    .await
+            }
+        }
     }
 }
 
 /// Creates the volume.
 pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
-    owner.remember_intent(STEP);
-    if owner.view.state == State::Planned {
-        owner.advance(Event::PreparationBegan, vec![What::Intent { step: STEP }]).await?;
-    } else {
-        owner.intend(STEP).await?;
-    }
+    let header = match new.encryption {
+        None => None,
+        Some(scheme) => {
+            let passphrase = owner.memory.passphrases.for_destination().cloned();
+            Some((scheme, passphrase.ok_or_else(secret_needed)?))
+        }
+    };
+    begin_preparing(owner, STEP).await?;
     let ports = owner.context.ports.clone();
     prepare(&ports, new).await?;
-    let mut created = new.create(&ports).await;
+    let mut created = new.create(&ports, header.as_ref()).await;
     if matches!(&created, Err(error) if error.class == ErrorClass::Exists) {
         // Only an earlier life of this very operation can have made it.
         remove_any(owner, new.volume).await.map_err(|error| failed(&error))?;
-        created = new.create(&ports).await;
+        created = new.create(&ports, header.as_ref()).await;
     }
     let identity = created.map_err(|error| failed(&error))?;
     check_owner(&ports, new).await?;
-    owner.done(STEP, StepOutcome::Created { identity }).await
+    if let Some((scheme, passphrase)) = &header {
+        check_header(&ports, new, *scheme, passphrase).await?;
+    }
+    owner.done(STEP, StepOutcome::Created { identity }).await?;
+    // Nothing needs them any more; QEMU gets the destination's from libvirt.
+    owner.memory.passphrases = Passphrases::default();
+    Ok(())
+}
+
+/// The header that was just made must open with the passphrase and be around exactly what the guest sees, before any
+/// data is copied.
+async fn check_header(
+    ports: &Ports,
+    new: &NewVolume<'_>,
+    scheme: EncryptionScheme,
+    passphrase: &Passphrase,
+) -> Result<(), Stop> {
+    let opened =
+        volumes::open_encrypted(ports, new.volume, new.format, scheme.header(), passphrase);
+    let usable = match opened.await {
+        Ok(usable) => usable,
+        Err(error) if error.class == ErrorClass::WrongPassphrase => {
+            return Err(Stop::Failed(Failure::new(
+                FailureCause::SecretNeeded,
+                Side::Destination,
+                format!("the new destination does not open with its own passphrase: {error}"),
+            )));
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    if usable == new.size {
+        return Ok(());
+    }
+    Err(Stop::Failed(Failure::new(
+        FailureCause::SizeMismatch,
+        Side::Destination,
+        format!(
+            "the new destination {} holds {} bytes behind its header, and the disk has {}",
+            new.volume, usable.0, new.size.0
+        ),
+    )))
 }
 
 /// Makes the destination of this plan once more, empty, in place of what an earlier life wrote into it.
 pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
     let step = owner.plan.steps.iter().find(|step| step.kind() == STEP).cloned();
-    let Some(Step::CreateDestination { volume, format, size, owner: user, must_be_mounted }) = step
+    let Some(Step::CreateDestination {
+        volume,
+        format,
+        size,
+        owner: user,
+        must_be_mounted,
+        encryption,
+    }) = step
     else {
         return Ok(());
     };
-    let new = NewVolume { volume: &volume, format, size, owner: user, must_be_mounted };
+    let new = NewVolume { volume: &volume, format, size, owner: user, must_be_mounted, encryption };
     // Whoever wrote there is ended, and may take a moment to be gone.
     remove_patiently(owner, &volume, None).await.map_err(|error| failed(&error))?;
     run(owner, &new).await

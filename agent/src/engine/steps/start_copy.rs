@@ -89,7 +89,10 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
 }
 
 async fn start_failed(owner: &Owner, error: &PortError) -> Stop {
+    let secret = owner.plan.destination_encryption.is_some()
+        && (error.class == ErrorClass::WrongPassphrase || error.message.contains("no secret with"));
     let cause = match error.class {
+        _ if secret => FailureCause::SecretNeeded,
         ErrorClass::NotFound => FailureCause::GuestGone,
         ErrorClass::NoSpace => FailureCause::DestinationFull,
         ErrorClass::PermissionDenied => FailureCause::DestinationWriteError,

@@ -9,6 +9,7 @@ use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::{StepOutcome, What};
+use crate::plan::encryption::xml_encryption;
 use crate::plan::{StepKind, lone_volume, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
 use crate::spec::Identity;
@@ -105,6 +106,7 @@ async fn verify(owner: &mut Owner) -> Result<(), PortError> {
         Err(error) => return Err(error),
     };
     compare_live(owner, &domain);
+    check_secret(owner).await?;
     repair_stored(owner, domain).await
 }
 
@@ -135,6 +137,19 @@ fn compare_live(owner: &mut Owner, domain: &DomainObservation) {
         );
         disagree(owner, text);
     }
+}
+
+/// Without the destination's secret the guest goes on, and does not start again.
+async fn check_secret(owner: &mut Owner) -> Result<(), PortError> {
+    let Some(planned) = &owner.plan.destination_encryption else { return Ok(()) };
+    let uuid = planned.secret_uuid.clone();
+    if owner.context.ports.secrets.look(&uuid).await?.is_none() {
+        owner.warn(format!(
+            "the libvirt secret {uuid} of the destination is gone: the guest does not start again until it is \
+             defined and set"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the XML has our disk on the destination.
@@ -185,9 +200,12 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
 fn repaired(owner: &Owner, definition: &SecretString) -> Result<String, String> {
     let source = lone_volume::source(&owner.plan.destination)?;
     let format = lone_volume::xml_format(owner.plan.destination_format);
+    let encryption = owner.plan.destination_encryption.as_ref().map(xml_encryption);
     let target = owner.plan.target.as_str();
     DomainXml::parse(definition.expose_secret())
         .ok()
-        .and_then(|xml| xml.with_disk_volume_replaced(target, &source, format, None).ok())
+        .and_then(|xml| {
+            xml.with_disk_volume_replaced(target, &source, format, encryption.as_ref()).ok()
+        })
         .ok_or_else(|| "the stored definition could not be edited".to_owned())
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
-use crate::spec::{Bytes, Identity, VolumeFormat, VolumeLocation};
+use crate::spec::{
+    Bytes, EncryptionScheme, HeaderKind, Identity, Passphrase, VolumeFormat, VolumeLocation,
+};
 
 /// Whether the same call may succeed later.
 pub fn may_pass(error: &PortError) -> bool {
@@ -39,6 +41,48 @@ pub async fn create(
             Ok(Identity::Rbd { image_id })
         }
         VolumeLocation::File { path } => ports.files.create(path, format, size, owner).await,
+    }
+}
+
+/// Creates an encrypted volume and returns its identity. `Exists` when the name is taken.
+pub async fn create_encrypted(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    size: Bytes,
+    owner: Option<FileOwner>,
+    scheme: EncryptionScheme,
+    passphrase: &Passphrase,
+) -> Result<Identity, PortError> {
+    match (volume, scheme) {
+        (VolumeLocation::Rbd { address, image }, scheme) => {
+            let created =
+                ports.images.create_encrypted(address, image, size, scheme, passphrase).await;
+            created.map(|image_id| Identity::Rbd { image_id })
+        }
+        (VolumeLocation::File { path }, EncryptionScheme::Luks1Qemu) => {
+            ports.files.create_encrypted(path, size, owner, passphrase).await
+        }
+        (VolumeLocation::File { .. }, EncryptionScheme::Luks2Librbd) => Err(PortError::new(
+            ErrorClass::Unsupported,
+            format!("create {volume}"),
+            "librbd encrypts no files",
+        )),
+    }
+}
+
+/// Opens the encryption header of a volume and returns what is usable behind it.
+pub async fn open_encrypted(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    format: VolumeFormat,
+    header: HeaderKind,
+    passphrase: &Passphrase,
+) -> Result<Bytes, PortError> {
+    match volume {
+        VolumeLocation::Rbd { address, image } => {
+            ports.images.open_encrypted(address, image, header, passphrase).await
+        }
+        VolumeLocation::File { path } => ports.files.open_encrypted(path, format, passphrase).await,
     }
 }
 

@@ -6,11 +6,12 @@ use async_trait::async_trait;
 
 use crate::fake::World;
 use crate::fake::faults::Method;
+use crate::fake::secret::Header;
 use crate::ports::{
     ErrorClass, FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation,
     PortError,
 };
-use crate::spec::{Bytes, Identity, VolumeFormat};
+use crate::spec::{Bytes, HeaderKind, Identity, Passphrase, VolumeFormat, VolumeLocation};
 
 #[async_trait]
 impl Files for World {
@@ -105,6 +106,38 @@ impl Files for World {
         let what = format!("create {}", path.display());
         self.call(Method::CreateFile, what, |state| state.create_file(path, format, size.0, owner))
             .await
+    }
+
+    async fn create_encrypted(
+        &self,
+        path: &Path,
+        size: Bytes,
+        owner: Option<FileOwner>,
+        passphrase: &Passphrase,
+    ) -> Result<Identity, PortError> {
+        let what = format!("create encrypted {}", path.display());
+        self.call(Method::CreateEncrypted, what, |state| {
+            let identity = state.create_file(path, VolumeFormat::Qcow2, size.0, owner)?;
+            let kind = HeaderKind::QemuLuks1;
+            let header = Header { kind, passphrase: passphrase.expose().to_vec() };
+            state.set_header(&VolumeLocation::File { path: path.to_owned() }, Some(header));
+            Ok(identity)
+        })
+        .await
+    }
+
+    async fn open_encrypted(
+        &self,
+        path: &Path,
+        _: VolumeFormat,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError> {
+        let what = format!("open the header of {}", path.display());
+        let place = VolumeLocation::File { path: path.to_owned() };
+        self.call(Method::OpenEncrypted, what.clone(), |state| {
+            state.open_header(&place, HeaderKind::QemuLuks1, passphrase.expose(), &what)
+        })
+        .await
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<(), PortError> {

@@ -13,8 +13,8 @@ use crate::fake::faults::Method;
 use crate::fake::state::State;
 use crate::fake::xml;
 use crate::ports::{
-    BlockInfo, Clock, DomainObservation, DomainSummary, Domains, ErrorClass, Events, HostVersions,
-    PortError, QemuBlockDevice, StoragePools, TimedEvent,
+    BlockInfo, Clock, DomainObservation, DomainState, DomainSummary, Domains, ErrorClass, Events,
+    HostVersions, PortError, QemuBlockDevice, StoragePools, TimedEvent,
 };
 use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid, Pool, PoolName};
 
@@ -139,6 +139,21 @@ impl Domains for World {
                 }
                 None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
             }
+        })
+        .await
+    }
+
+    async fn start_paused(&self, xml: &str) -> Result<DomainUuid, PortError> {
+        let what = "start a domain to try something".to_owned();
+        self.call(Method::StartPaused, what.clone(), |state| state.start_paused(xml, &what)).await
+    }
+
+    async fn destroy(&self, domain: &DomainUuid) -> Result<(), PortError> {
+        let what = format!("end domain {domain}");
+        self.call(Method::DestroyDomain, what.clone(), |state| {
+            state.running(domain, &what)?;
+            state.stop(domain, DomainState::ShutOff, "destroyed");
+            Ok(())
         })
         .await
     }

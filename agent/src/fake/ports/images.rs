@@ -7,8 +7,11 @@ use async_trait::async_trait;
 use super::host::WallClock;
 use crate::fake::World;
 use crate::fake::faults::Method;
+use crate::fake::secret::Header;
 use crate::ports::{Clock, ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
-use crate::spec::{Bytes, RbdPoolAddress};
+use crate::spec::{
+    Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress, VolumeLocation,
+};
 
 #[async_trait]
 impl Images for World {
@@ -60,6 +63,41 @@ impl Images for World {
     ) -> Result<String, PortError> {
         let what = format!("create image {}", pool.image_path(image));
         self.call(Method::CreateImage, what, |state| state.create_image(pool, image, size.0)).await
+    }
+
+    async fn create_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        size: Bytes,
+        scheme: EncryptionScheme,
+        passphrase: &Passphrase,
+    ) -> Result<String, PortError> {
+        let what = format!("create encrypted image {}", pool.image_path(image));
+        self.call(Method::CreateEncrypted, what, |state| {
+            let id = state.create_image(pool, image, size.0)?;
+            let passphrase = passphrase.expose().to_vec();
+            let header = Header { kind: scheme.header(), passphrase };
+            let place = VolumeLocation::Rbd { address: pool.clone(), image: image.to_owned() };
+            state.set_header(&place, Some(header));
+            Ok(id)
+        })
+        .await
+    }
+
+    async fn open_encrypted(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        header: HeaderKind,
+        passphrase: &Passphrase,
+    ) -> Result<Bytes, PortError> {
+        let what = format!("open the header of image {}", pool.image_path(image));
+        let place = VolumeLocation::Rbd { address: pool.clone(), image: image.to_owned() };
+        self.call(Method::OpenEncrypted, what.clone(), |state| {
+            state.open_header(&place, header, passphrase.expose(), &what)
+        })
+        .await
     }
 
     async fn rename(&self, pool: &RbdPoolAddress, from: &str, to: &str) -> Result<(), PortError> {

@@ -1,34 +1,52 @@
 //! Creating an image file: the name first and exclusively, then the content, the owner, and durability.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
-use std::process::Stdio;
 
 use nix::fcntl::OFlag;
-use tokio::process::Command;
 
 use super::{HostFiles, disk, parent};
+use crate::host::luks;
 use crate::ports::{ErrorClass, FileOwner, PortError};
-use crate::spec::{Bytes, Identity, VolumeFormat};
+use crate::spec::{Bytes, Identity, Passphrase, VolumeFormat};
 
 /// Until the owner is set, nobody else may look into a new image.
 const PRIVATE_MODE: u32 = 0o600;
+
+/// What is to be in a new file.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// An empty image.
+    Plain(VolumeFormat),
+    /// An empty qcow2 image that is encrypted inside.
+    Encrypted(&'a Passphrase),
+}
+
+impl std::fmt::Display for Content<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plain(format) => write!(f, "{format}"),
+            Self::Encrypted(_) => f.write_str("encrypted qcow2"),
+        }
+    }
+}
 
 /// Creates an image file. After an error other than `NoAnswer` nothing of it is left.
 pub(super) async fn create(
     files: &HostFiles,
     path: &Path,
-    format: VolumeFormat,
+    content: Content<'_>,
     size: Bytes,
     owner: Option<FileOwner>,
 ) -> Result<Identity, PortError> {
-    let operation = format!("create {} ({format}, {} bytes)", path.display(), size.0);
+    let operation = format!("create {} ({content}, {} bytes)", path.display(), size.0);
     let folder = parent(path, &operation)?;
     let target = path.to_owned();
     let ours = files.run(folder, operation.clone(), move || reserve(&target)).await?;
-    let made = fill(files, folder, path, format, size, owner, &operation, &ours).await;
+    let made = fill(files, folder, path, content, size, owner, &operation, &ours).await;
     match &made {
         Err(error) if error.class != ErrorClass::NoAnswer => {
             let (target, ours) = (path.to_owned(), ours);
@@ -47,17 +65,21 @@ async fn fill(
     files: &HostFiles,
     folder: &Path,
     path: &Path,
-    format: VolumeFormat,
+    content: Content<'_>,
     size: Bytes,
     owner: Option<FileOwner>,
     operation: &str,
     ours: &Identity,
 ) -> Result<Identity, PortError> {
-    if format == VolumeFormat::Qcow2 {
-        qemu_img(files, path, size, operation).await?;
+    match content {
+        Content::Plain(VolumeFormat::Qcow2) => qemu_img(files, path, size, operation).await?,
+        Content::Plain(VolumeFormat::Raw) => {}
+        Content::Encrypted(passphrase) => {
+            luks::create_qcow2(&files.qemu_img, path, size, passphrase, operation).await?;
+        }
     }
     let (target, expected) = (path.to_owned(), ours.clone());
-    let raw_size = (format == VolumeFormat::Raw).then_some(size);
+    let raw_size = matches!(content, Content::Plain(VolumeFormat::Raw)).then_some(size);
     let finished = files
         .run(folder, operation.to_owned(), move || finish(&target, &expected, raw_size, owner))
         .await?;
@@ -127,41 +149,9 @@ async fn qemu_img(
     size: Bytes,
     operation: &str,
 ) -> Result<(), PortError> {
-    let child = Command::new(&files.qemu_img)
-        .args(["create", "-q", "-f", "qcow2", "--"])
-        .arg(path)
-        .arg(size.0.to_string())
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| {
-            let text = format!("cannot run {}: {error}", files.qemu_img.display());
-            PortError::new(ErrorClass::Unsupported, operation, text)
-        })?;
-    let Ok(output) = tokio::time::timeout(files.bound, child.wait_with_output()).await else {
-        let text = format!("qemu-img has not ended for {:?}", files.bound);
-        return Err(PortError::new(ErrorClass::NoAnswer, operation, text));
-    };
-    let output = output.map_err(|error| PortError::new(ErrorClass::Other, operation, error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let class = if text.contains("No space left on device") {
-        ErrorClass::NoSpace
-    } else if text.contains("Permission denied") {
-        ErrorClass::PermissionDenied
-    } else {
-        ErrorClass::Other
-    };
-    Err(PortError::new(
-        class,
-        operation,
-        if text.is_empty() { output.status.to_string() } else { text },
-    ))
+    let mut words: Vec<OsString> =
+        ["create", "-q", "-f", "qcow2", "--"].into_iter().map(OsString::from).collect();
+    words.push(path.as_os_str().to_owned());
+    words.push(size.0.to_string().into());
+    files.qemu_img.run(&words, files.bound, operation).await.map(drop)
 }

@@ -32,6 +32,8 @@ impl Failure {
             Native::Unreachable | Native::Fenced => ErrorClass::Unavailable,
             Native::NoSpace => ErrorClass::NoSpace,
             Native::Replaced => ErrorClass::Replaced,
+            Native::WrongPassphrase => ErrorClass::WrongPassphrase,
+            Native::NoHeader => ErrorClass::NoHeader,
             Native::Other => ErrorClass::Other,
         };
         PortError::new(class, operation, self.text)

@@ -1,0 +1,73 @@
+//! Removes the libvirt secret of a source that is gone, unless a disk of this host still names it. What cannot be
+//! removed is said.
+//!
+//! Begun before: a secret that is not there was removed.
+
+use volferry_xml::DomainXml;
+
+use crate::engine::backoff::Backoff;
+use crate::engine::owner::Owner;
+use crate::journal::{StepOutcome, What};
+use crate::operation::SourceFate;
+use crate::plan::StepKind;
+use crate::ports::{ErrorClass, PortError};
+
+const STEP: StepKind = StepKind::RemoveSourceSecret;
+
+/// Removes it if nothing needs it any more.
+pub async fn run(owner: &mut Owner, uuid: &str) {
+    let gone = owner.view.result.as_ref().is_some_and(|result| {
+        matches!(result.source, SourceFate::Removed | SourceFate::AlreadyGone)
+    });
+    if !gone {
+        // Whoever opens what was kept needs it.
+        return;
+    }
+    owner.remember_intent(STEP);
+    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
+    if let Err(reason) = remove(owner, uuid).await {
+        owner.warn(format!("the libvirt secret {uuid} of the source stays: {reason}"));
+    }
+    let outcome = StepOutcome::Nothing;
+    owner.remember_done(STEP, &outcome);
+    owner.note_anyway(vec![What::Done { step: STEP, outcome }]).await;
+}
+
+async fn remove(owner: &mut Owner, uuid: &str) -> Result<(), String> {
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    loop {
+        let error = match try_to_remove(owner, uuid).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(user)) => return Err(format!("domain {user} uses it")),
+            Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
+            Err(error) => error,
+        };
+        owner.say(Some(format!("removing the source's secret: {}", error.message)));
+        if !backoff.wait().await {
+            return Err(error.to_string());
+        }
+    }
+}
+
+/// The domain that uses it, else none once it is removed.
+async fn try_to_remove(owner: &Owner, uuid: &str) -> Result<Option<String>, PortError> {
+    let ports = &owner.context.ports;
+    for domain in ports.domains.list().await? {
+        let seen = match ports.domains.observe(&domain.uuid.clone().into()).await {
+            Ok(seen) => seen,
+            Err(error) if error.class == ErrorClass::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let texts = std::iter::once(seen.live_xml.as_str()).chain(seen.inactive_xml.as_deref());
+        if texts.into_iter().any(|xml| names(xml, uuid)) {
+            return Ok(Some(seen.name));
+        }
+    }
+    ports.secrets.undefine(uuid).await.map(|()| None)
+}
+
+/// Whether any layer of a disk may use the secret: looked for in the whole text, since a name too many only keeps it.
+fn names(xml: &str, uuid: &str) -> bool {
+    DomainXml::parse(xml).is_err() || xml.contains(uuid)
+}
