@@ -15,6 +15,7 @@ mod ops;
 mod output;
 mod passphrases;
 mod plan;
+mod pool_file;
 mod render;
 
 use std::process::ExitCode;

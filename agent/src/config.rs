@@ -5,7 +5,7 @@
 
 mod limits;
 pub mod pool;
-mod raw;
+pub(crate) mod raw;
 mod rules;
 
 use std::fs;
@@ -17,7 +17,7 @@ pub use pool::PoolError;
 use raw::RawConfig;
 pub use rules::InvalidValue;
 
-use crate::spec::{Limits, Pool, PoolName};
+use crate::spec::{Limits, Pool, PoolName, RequestPools};
 
 /// Where the configuration is when nothing else is said.
 pub const DEFAULT_PATH: &str = "/etc/volferry/volferry.toml";
@@ -43,6 +43,8 @@ pub struct Config {
     pub source_retention: Duration,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
+    /// Which whole pools requests may bring along.
+    pub request_pools: RequestPools,
 }
 
 /// A configuration that cannot be used.
@@ -121,6 +123,8 @@ impl Config {
             source_retention: rules::retention(raw.source_retention.as_deref())
                 .map_err(value("source_retention"))?,
             pools: pools(raw.pools)?,
+            request_pools: rules::request_pools(raw.pools_in_requests)
+                .map_err(value("pools_in_requests.paths"))?,
         })
     }
 }

@@ -142,6 +142,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
         pools: config.pools.clone(),
         limits: config.limits,
         source_retention: config.source_retention,
+        request_pools: config.request_pools.clone(),
     };
     Ok(Engine::start(ports, journal, host, Tuning::default()).await?)
 }

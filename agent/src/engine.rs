@@ -38,7 +38,7 @@ use crate::facts::HostFacts;
 use crate::journal::{Journal, JournalError, Wish};
 use crate::operation::queue::Places;
 use crate::operation::{Admission, OperationView};
-use crate::plan::{Plan, Refusal, RefusalCode};
+use crate::plan::{Plan, Refusal, RefusalCode, being_made, snapshots};
 use crate::ports::Ports;
 use crate::report::chain;
 use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
@@ -96,6 +96,7 @@ impl Engine {
     ) -> Result<Self, JournalError> {
         let unfinished = journal.unfinished().await?;
         let finished = journal.finished(FINISHED_AT_HAND).await?;
+        let registry = Arc::new(Registry::new(finished, FINISHED_AT_HAND));
         let turns = Arc::new(Turns::new(Places::new(&host.limits, &host.pools)));
         let engine = Self {
             context: Arc::new(Context {
@@ -103,11 +104,12 @@ impl Engine {
                 journal,
                 host,
                 tuning,
+                registry: Arc::clone(&registry),
                 turns,
                 librbd: probe::Known::default(),
                 removals: tokio::sync::Mutex::default(),
             }),
-            registry: Arc::new(Registry::new(finished, FINISHED_AT_HAND)),
+            registry,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
@@ -171,6 +173,9 @@ impl Engine {
             Err(admission) => return Err(not_admitted(&spec, &admission, &located)),
         };
         let plan = observe::plan(&self.context, &spec, &passphrases, &located).await?;
+        check_checkpoints(&spec, &located)?;
+        let destination = &plan.destination;
+        claim.take_destination(destination).map_err(|other| being_made(destination, &other))?;
         let view = owner::first_view(&plan, self.context.ports.clock.now());
         if let Err(error) = self.context.journal.create(&plan, &view).await {
             tracing::error!(error = %chain(&error), "the journal took no new operation");
@@ -193,7 +198,9 @@ impl Engine {
         if let busy @ Admission::Busy(_) = self.registry.admit(&spec, &located) {
             return Err(not_admitted(&spec, &busy, &located));
         }
-        observe::plan(&self.context, &spec, &passphrases, &located).await
+        let plan = observe::plan(&self.context, &spec, &passphrases, &located).await?;
+        check_checkpoints(&spec, &located)?;
+        Ok(plan)
     }
 
     /// One operation, at hand or from the journal.
@@ -233,7 +240,17 @@ impl Engine {
                 reason: format!("it is {} and can no longer be cancelled", view.state),
             });
         }
-        self.wish(id, Wish::Cancel, |wishes| wishes.cancel = true).await
+        let cancel = |wishes: &mut wishes::Wishes| wishes.cancel = true;
+        match self.wish(id, Wish::Cancel, cancel).await {
+            // A journal that takes nothing keeps no operator from ending a copy; what is killed before it is ended fails
+            // for want of its job.
+            Err(CommandError::Journal { operation, source }) => {
+                tracing::error!(%operation, error = %chain(&source), "a cancel is not on record");
+                let passed_on = self.registry.wish(id, cancel);
+                passed_on.ok_or(CommandError::Journal { operation, source })
+            }
+            answered => answered,
+        }
     }
 
     /// The operator's word to pivot as soon as the copy is ready.
@@ -304,6 +321,14 @@ impl Engine {
     /// The host.
     pub async fn host(&self) -> HostListing {
         inventory::host(&self.context).await
+    }
+}
+
+/// A checkpoint whose loss is allowed must be one the domain has.
+fn check_checkpoints(spec: &MigrateSpec, located: &Located) -> Result<(), Refusal> {
+    match &located.domain {
+        Some(domain) => snapshots::check_names(spec, &domain.name, &domain.snapshots),
+        None => Ok(()),
     }
 }
 

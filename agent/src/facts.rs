@@ -10,7 +10,7 @@ use crate::ports::{
     BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageHeader,
     ImageObservation, QemuBlockDevice, RbdPoolSpace, Snapshots, VolumeSecret,
 };
-use crate::spec::{Bytes, Identity, Limits, Pool};
+use crate::spec::{Bytes, Identity, Limits, Pool, RequestPools};
 
 /// What the planner knows of this host without asking anybody.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct HostFacts {
     pub host_name: String,
     /// Every pool of the configuration.
     pub pools: Vec<Pool>,
+    /// Which whole pools requests may bring along.
+    pub request_pools: RequestPools,
     /// How much is done at a time, and what stays free.
     pub limits: Limits,
     /// How long a source can be restored after its move; zero: it is removed at once.
@@ -48,6 +50,8 @@ pub struct WorldFacts {
     pub destination: DestinationFacts,
     /// The clusters of source and destination, where both are RBD images.
     pub clusters: Option<ClusterIds>,
+    /// What operations that run will still write to the destination's pool.
+    pub promised: Bytes,
     /// Another domain of this host that uses the source.
     pub other_user: Option<String>,
     /// What an encrypted destination needs; none of a plain one.

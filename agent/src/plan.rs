@@ -15,6 +15,7 @@ pub mod policy;
 pub mod qemu_view;
 pub mod refusal;
 pub mod render;
+pub mod request_pool;
 pub mod route;
 pub mod same_volume;
 pub mod snapshots;
@@ -25,6 +26,6 @@ pub mod stale;
 pub mod steps;
 
 pub use complete::complete;
-pub use refusal::{Refusal, RefusalCode};
+pub use refusal::{Refusal, RefusalCode, being_made};
 pub use route::{Destination, Route, SourceVolume};
 pub use steps::{Plan, PlannedCopy, PlannedEncryption, Step, StepKind};

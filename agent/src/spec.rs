@@ -5,6 +5,7 @@
 
 pub mod encryption;
 pub mod flags;
+pub mod iotune;
 pub mod limits;
 pub mod migrate;
 pub mod names;
@@ -16,13 +17,14 @@ pub mod volume;
 
 pub use encryption::{EncryptionScheme, EncryptionWish, HeaderKind};
 pub use flags::{CopyFlag, CopyFlags};
+pub use iotune::{InvalidIoTune, IoLimit, IoTune};
 pub use limits::{Limits, Reserve};
-pub use migrate::{MigrateSpec, Subject};
+pub use migrate::{Method, MigrateSpec, Subject};
 pub use names::{
     CheckpointName, DiskReference, DiskTarget, DomainReference, DomainUuid, InvalidName,
     LeftoverId, OperationId, PoolName, VolumeName,
 };
 pub use passphrase::{InvalidPassphrase, Passphrase, Passphrases};
-pub use pool::{FilePool, FilePoolKind, Pool, PoolKind, RbdPool};
+pub use pool::{FilePool, FilePoolKind, Pool, PoolKind, RbdPool, RequestPool, RequestPools};
 pub use quantity::{Bytes, BytesPerSecond, InvalidQuantity};
 pub use volume::{Identity, RbdPoolAddress, VolumeFormat, VolumeLocation};

@@ -78,6 +78,7 @@ contract! {
     domains::a_domain_is_found_by_name_and_uuid_or_not_at_all;
     domains::a_running_disk_has_its_size_and_no_other_disk_exists;
     domains::a_definition_is_stored_beside_the_running_one;
+    domains::limits_are_set_on_the_running_disk_and_the_stored_one;
     images::an_open_image_is_renamed_and_not_removed;
     images::an_image_gets_no_name_that_is_taken;
     images::an_image_is_removed_by_its_id_only;

@@ -11,9 +11,9 @@ use volferry_agent::operation::{FailureCause, State};
 use volferry_agent::plan::RefusalCode;
 
 /// Codes that no test produces yet. This number only goes down.
-const NOT_PRODUCED: usize = 2;
+const NOT_PRODUCED: usize = 1;
 /// Lessons, or halves of them, that are not covered yet. This number only goes down.
-const NOT_COVERED: usize = 2;
+const NOT_COVERED: usize = 0;
 const LESSONS: usize = 40;
 
 fn root() -> PathBuf {

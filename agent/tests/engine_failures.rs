@@ -70,6 +70,24 @@ async fn a_cancel_is_honoured_in_every_state_before_the_pivot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cancel_needs_no_journal() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    let mut request = stage.guest.request("nfs-1");
+    request.bandwidth = BytesPerSecond::new(1 << 20).ok();
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Copying).await;
+    stage.world.fail_journal(1..usize::MAX);
+    let faster = stage.agent.engine.set_bandwidth(&request.operation, None).await;
+    assert!(faster.is_err(), "a limit that is forgotten with the agent is not promised");
+    stage.agent.engine.cancel(&request.operation).await.expect("it may be cancelled");
+    assert_eq!(stage.end(&request).await.state, State::Cancelled);
+    // The next life makes the same end of it.
+    let stage = stage.restart().await;
+    stage.world.fail_journal(0..0);
+    assert!(matches!(stage.end(&request).await.state, State::Cancelled | State::Failed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cancel_is_refused_from_the_pivot_on() {
     for (method, state) in
         [(Method::Pivot, State::Pivoting), (Method::RemoveImage, State::Cleaning)]

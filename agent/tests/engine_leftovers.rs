@@ -1,6 +1,8 @@
 //! What goes wrong once the disk has moved: the operation succeeds all the same, and what is left is recorded, tried
 //! again and forgotten without changing it.
 
+use std::time::Duration;
+
 use volferry_agent::engine::{LeftoverError, Retried};
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
@@ -128,8 +130,9 @@ async fn trouble_after_the_pivot_is_a_warning_one_at_a_time() {
         let (stage, request) = run_with(&[trouble], home, pool).await;
         let view = view(&stage, &request).await;
         assert!(warned(&view, trouble.warning()), "{trouble:?}: {:#?}", view.warnings);
-        let gone = matches!(trouble, T::Gone | T::JournalFull);
-        assert_eq!(all(&stage).await.len(), usize::from(!gone), "{trouble:?}");
+        // A journal that takes nothing does not take the record of what stays either.
+        let told = !matches!(trouble, T::Gone | T::JournalFull);
+        assert_eq!(all(&stage).await.len(), usize::from(told), "{trouble:?}");
     }
 }
 
@@ -156,6 +159,33 @@ async fn trouble_after_the_pivot_is_a_warning_all_together() {
             Some(SourceFate::LeftBehind { .. })
         );
         assert_eq!(all(&stage).await.len(), usize::from(left), "{troubles:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_away_while_the_move_is_not_on_record() {
+    for (home, pool) in [(Home::Rbd, "nfs-1"), (Home::File, "ceph-ssd")] {
+        let (stage, request) = run_with(&[Trouble::JournalFull], home, pool).await;
+        let ended = view(&stage, &request).await;
+        let retired = format!("{}.moved-{}", stage.guest.volume.name(), request.operation);
+        match ended.result.as_ref().map(|result| &result.source) {
+            // Out of reach of an old definition, and still there.
+            Some(SourceFate::LeftBehind { location, reason }) => {
+                assert_eq!(location.name(), retired, "{reason}");
+                assert!(reason.contains("journal takes no writes"), "{reason}");
+                assert!(stage.world.volumes().contains_key(&location.to_string()));
+            }
+            fate => panic!("{fate:?}"),
+        }
+        // The end is written down as soon as that is possible, without another life.
+        assert_ne!(stage.journaled_state(&request).await, State::Succeeded);
+        stage.world.fail_journal(0..0);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(stage.journaled_state(&request).await, State::Succeeded);
+        assert_eq!(view(&stage, &request).await, ended, "what was said does not change");
+        let left = only(&stage).await;
+        removed(&stage, &left.id).await;
+        assert!(!stage.world.volumes().keys().any(|name| name.ends_with(&retired)));
     }
 }
 

@@ -236,3 +236,62 @@ async fn a_cluster_that_is_away_a_wrong_key_and_a_missing_secret_are_told_apart(
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_source_in_an_active_folder_of_libvirt_is_moved_and_in_no_other() {
+    const FOLDER: &str =
+        "<pool type='dir'><name>vms</name><target><path>/mnt/nfs-1</path></target></pool>";
+    for (active, code) in [(true, None), (false, Some(RefusalCode::UnsupportedSource))] {
+        let mut stage = Stage::new(Home::File, true).await;
+        // The folder of the guest's disk is in the configuration no more.
+        stage.scene.host.pools.retain(|pool| pool.name.as_str() != "nfs-1");
+        define(&stage, "vms", active, FOLDER);
+        let stage = stage.restart().await;
+        let request = stage.guest.request("ceph-ssd");
+        let disks =
+            stage.agent.engine.disks(&stage.guest.uuid.clone().into()).await.expect("disks");
+        let pool = disks[0].pool.as_ref().map(|pool| pool.as_str());
+        assert_eq!((pool, disks[0].immovable.is_none()), (active.then_some("vms"), active));
+        match code {
+            Some(code) => assert_eq!(refused(&stage, &request).await.code, code),
+            None => {
+                let plan = stage.agent.engine.plan(request.clone()).await.expect("a plan");
+                assert_eq!(plan.source_pool.as_ref().map(|pool| pool.as_str()), Some("vms"));
+                assert_eq!(stage.run(&request).await.state, State::Succeeded);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_are_listed_with_libvirts_and_those_that_take_nothing_say_so() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    define(&stage, "of-libvirt", true, CEPH_POOL);
+    define(&stage, "stopped", false, CEPH_POOL);
+    define(&stage, "nfs-1", true, CEPH_POOL);
+    secret_with_usage(&stage);
+    folder(&stage, |folder| folder.mounted = false);
+    stage.world.with(|state| {
+        let ssd = state.clusters[1].pools.get_mut("ssd").expect("a pool of the scene");
+        ssd.quota = Some(ssd.used());
+        let hdd = state.clusters[0].pools.values_mut().next().expect("a pool of the scene");
+        hdd.near_full = true;
+    });
+    let listed = stage.agent.engine.pools().await;
+    let of_libvirt: Vec<&str> =
+        listed.iter().filter(|pool| pool.of_libvirt).map(|pool| pool.name.as_str()).collect();
+    assert_eq!(of_libvirt, ["of-libvirt"], "active, and under no name of the configuration");
+    let problem = |name: &str| {
+        let found = listed.iter().find(|pool| pool.name.as_str() == name).expect("it is listed");
+        found.problem.clone().unwrap_or_default()
+    };
+    for (pool, words) in [
+        ("ceph-ssd", "is full"),
+        ("of-libvirt", "is full"),
+        ("ceph-hdd", "nearly full"),
+        ("nfs-1", "its mount is missing"),
+    ] {
+        assert!(problem(pool).contains(words), "{pool}: {}", problem(pool));
+    }
+    assert_eq!(problem("smp-1"), "");
+}

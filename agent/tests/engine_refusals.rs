@@ -6,7 +6,8 @@ use volferry_agent::fake::scene::{DISK_SIZE, Home};
 use volferry_agent::fake::state::State as Everything;
 use volferry_agent::operation::{FailureCause, Side, State};
 use volferry_agent::plan::{Refusal, RefusalCode};
-use volferry_agent::ports::ErrorClass;
+use volferry_agent::ports::{DomainState, ErrorClass};
+use volferry_agent::spec::{Method as CopyMethod, MigrateSpec};
 
 /// The refusal of a move after `change`; nothing of the world was changed by it.
 async fn refused(home: Home, pool: &str, change: impl FnOnce(&mut Everything)) -> Refusal {
@@ -130,4 +131,36 @@ async fn a_journal_that_takes_nothing_before_the_pivot_is_the_agents_own_fault()
         }
     }
     assert!(told > 2, "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_method_this_agent_has_not_is_refused() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    let request = |method| MigrateSpec { method, ..stage.guest.request("nfs-1") };
+    let refusal = stage.agent.engine.migrate(request(CopyMethod::Handover)).await;
+    let refusal = refusal.expect_err("nothing here can do it");
+    assert_eq!(refusal.code, RefusalCode::MethodUnavailable, "{refusal}");
+    assert!(refusal.message.contains("leave --method out"), "{refusal}");
+    assert_eq!(stage.world.volumes(), stage.before);
+    assert_eq!(stage.run(&request(CopyMethod::Mirror)).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_is_paused_on_an_error_after_the_pivot_is_told() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    let guest = stage.guest.uuid.clone();
+    // Right after the switch, before the move is verified.
+    stage.world.before(Method::Pivot, 1, move |world| {
+        let (world, guest) = (world.clone(), guest);
+        tokio::spawn(async move {
+            world.with(|state| {
+                let domain = state.domains.get_mut(&guest).expect("the guest");
+                domain.state = DomainState::PausedOnIoError;
+            });
+        });
+    });
+    let view = stage.run(&stage.guest.request("nfs-1")).await;
+    assert_eq!(view.state, State::Succeeded, "{view:#?}");
+    let told = view.warnings.iter().any(|text| text.contains("paused on an I/O error"));
+    assert!(told, "{:?}", view.warnings);
 }

@@ -82,6 +82,24 @@ async fn checkpoints_are_lost_only_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_not_there_cannot_be_lost() {
+    for (there, words) in [(&["monday"][..], "it has: monday"), (&[], "it has none")] {
+        let stage = Stage::new(Home::Rbd, true).await;
+        checkpoints(&stage, there);
+        let mut request = stage.guest.request("nfs-1");
+        let named = ["monday", "sunday"].map(|name| CheckpointName::new(name).expect("a name"));
+        request.allow_checkpoint_loss = named.into();
+        if there.is_empty() {
+            request.allow_checkpoint_loss.pop_first();
+        }
+        let refusal = refused(&stage, &request).await;
+        assert_eq!(refusal.code, RefusalCode::InvalidName, "{refusal}");
+        assert!(refusal.message.contains("no checkpoint sunday"), "{refusal}");
+        assert!(refusal.message.contains(words), "{refusal}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn snapshots_are_never_lost() {
     let stage = Stage::new(Home::Rbd, true).await;
     stage.world.with(|state| {

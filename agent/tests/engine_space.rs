@@ -9,10 +9,10 @@ use volferry_agent::fake::Stage;
 use volferry_agent::fake::domain::Pace;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::rbd::CephPool;
-use volferry_agent::fake::scene::{DISK_ALLOCATED, Home};
+use volferry_agent::fake::scene::{DISK_ALLOCATED, Guest, Home};
 use volferry_agent::operation::{Converges, FailureCause, Phase, Side, State};
 use volferry_agent::plan::RefusalCode;
-use volferry_agent::spec::{Bytes, MigrateSpec, Reserve};
+use volferry_agent::spec::{Bytes, MigrateSpec, Reserve, VolumeName};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -222,4 +222,83 @@ async fn near_ready_nothing_is_asked_about_the_job() {
     let last = looks.last().expect("a look");
     assert!(looks.len() >= 12, "{} looks in 16 seconds", looks.len());
     assert!(last.elapsed() >= Duration::from_secs(2), "{:?} before the end", last.elapsed());
+}
+
+/// A second guest whose disk is like the first one's.
+fn neighbour(stage: &Stage) -> Guest {
+    stage.scene.guest("db", Home::File, true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_running_copies_will_still_write_is_not_free_for_others() {
+    let stage = Stage::new(Home::File, true).await;
+    let other = neighbour(&stage);
+    // Room for one and a half of them.
+    ssd(&stage, |pool| pool.available = GIB + DISK_ALLOCATED * 3 / 2);
+    pace(&stage, 8, 0);
+    let (first, second) = (stage.guest.request("ceph-ssd"), other.request("ceph-ssd"));
+    assert!(stage.agent.engine.plan(second.clone()).await.is_ok(), "alone it fits");
+    stage.begin(&first).await;
+    stage.reaches(&first, State::Copying).await;
+    let refusal = stage.agent.engine.migrate(second.clone()).await.expect_err("no room for both");
+    assert_eq!(refusal.code, RefusalCode::NoSpace, "{refusal}");
+    assert!(refusal.message.contains("by copies that run already"), "{refusal}");
+    // Another pool's copies are no matter.
+    assert!(stage.agent.engine.plan(other.request("ceph-hdd")).await.is_ok());
+    // What is copied is seen as taken, and needed no more.
+    let state = stage.agent.end(&first.operation).await.state;
+    assert_eq!(state, State::Succeeded);
+    ssd(&stage, |pool| pool.available = 10 * GIB);
+    assert!(stage.agent.engine.plan(second).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_copies_that_no_longer_fit_together_the_later_one_ends() {
+    let stage = Stage::new(Home::File, true).await;
+    let other = neighbour(&stage);
+    let slow = Pace { copy: MIB, ..Pace::default() };
+    stage.world.pace(&stage.guest.uuid, "vda", slow);
+    stage.world.pace(&other.uuid, "vda", slow);
+    let (first, second) = (stage.guest.request("ceph-ssd"), other.request("ceph-ssd"));
+    stage.begin(&first).await;
+    stage.begin(&second).await;
+    stage.reaches(&first, State::Copying).await;
+    stage.reaches(&second, State::Copying).await;
+    ssd(&stage, |pool| pool.available = GIB + DISK_ALLOCATED + 64 * MIB);
+    let ended = stage.agent.end(&second.operation).await;
+    let failure = ended.failure.clone().expect("a failure");
+    assert_eq!((ended.state, failure.cause), (State::Failed, FailureCause::DestinationFull));
+    stage.world.pace(&stage.guest.uuid, "vda", Pace::default());
+    let ended = stage.agent.end(&first.operation).await;
+    assert_eq!(ended.state, State::Succeeded, "{ended:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_somebody_is_moving_to_is_taken() {
+    let stage = Stage::new(Home::File, true).await;
+    let other = neighbour(&stage);
+    let request = |guest: &Guest| MigrateSpec {
+        manual_pivot: true,
+        destination_volume: VolumeName::new("shared").ok(),
+        ..guest.request("ceph-ssd")
+    };
+    // Both at once, before either has made anything; and again when the first one's volume is there.
+    let (one, two) = (request(&stage.guest), request(&other));
+    let engine = &stage.agent.engine;
+    let answers = tokio::join!(engine.migrate(one.clone()), engine.migrate(two.clone()));
+    let (winner, loser, refusal) = match answers {
+        (Ok(_), Err(refusal)) => (one, two, refusal),
+        (Err(refusal), Ok(_)) => (two, one, refusal),
+        both => panic!("{both:?}"),
+    };
+    stage.reaches(&winner, State::Ready).await;
+    let later = engine.migrate(loser.clone()).await.expect_err("the name is taken");
+    let planned = engine.plan(loser.clone()).await.expect_err("the name is taken");
+    for refusal in [refusal, later, planned] {
+        assert_eq!(refusal.code, RefusalCode::Busy, "{refusal}");
+        assert!(refusal.message.contains(winner.operation.as_str()), "{refusal}");
+    }
+    engine.cancel(&winner.operation).await.expect("it may be cancelled");
+    stage.agent.end(&winner.operation).await;
+    assert!(engine.migrate(loser).await.is_ok(), "the name is free again");
 }

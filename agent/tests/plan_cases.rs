@@ -97,6 +97,7 @@ fn plan(folder: &Path, want: &Value) -> Value {
         pools: config.pools,
         limits: config.limits,
         source_retention: config.source_retention,
+        request_pools: config.request_pools,
     };
     let disk = DiskReference::new(text(want, "disk")).expect("a disk");
     let to = PoolName::new(text(want, "to")).expect("a pool");

@@ -19,8 +19,28 @@ pub struct Agent {
     folder: PathBuf,
     uri: String,
     pools: String,
+    setup: Setup,
     child: Option<Child>,
     environment: Vec<(String, String)>,
+}
+
+/// What a daemon is configured with besides the lab's pools.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Keys of the top level, a line each.
+    pub keys: String,
+    /// Keys of `[limits]`, a line each.
+    pub limits: String,
+    /// The state folder; none for one beside the socket.
+    pub state: Option<PathBuf>,
+}
+
+impl Default for Setup {
+    /// Nothing waits for a turn but what a test makes wait.
+    fn default() -> Self {
+        let limits = "operations_per_host = 64\noperations_per_pool = 64\n".to_owned();
+        Self { keys: String::new(), limits, state: None }
+    }
 }
 
 /// What a command said.
@@ -67,6 +87,14 @@ impl Agent {
     /// # Errors
     /// When it does not listen in time; its log is named.
     pub fn start(lab: &Lab, name: &str) -> Result<Agent, LabError> {
+        Agent::start_with(lab, name, Setup::default())
+    }
+
+    /// The same with another configuration.
+    ///
+    /// # Errors
+    /// When it does not listen in time; its log is named.
+    pub fn start_with(lab: &Lab, name: &str, setup: Setup) -> Result<Agent, LabError> {
         let folder = lab.dir()?.join("agents").join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder).map_err(at(&folder))?;
@@ -78,6 +106,7 @@ impl Agent {
             folder,
             uri: lab.uri().to_owned(),
             pools,
+            setup,
             child: None,
             environment: Vec::new(),
         };
@@ -91,17 +120,19 @@ impl Agent {
     /// When it does not listen in time.
     pub fn run(&mut self) -> Result<(), LabError> {
         let config = self.folder.join("volferry.toml");
-        // Top-level keys must stand before the first table. Nothing waits for a turn here but what a test makes wait.
+        let state = self.setup.state.clone().unwrap_or_else(|| self.folder.join("state"));
+        // Top-level keys must stand before the first table.
         let text = format!(
-            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n[limits]\n\
-             operations_per_host = 64\noperations_per_pool = 64\n",
+            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n{}\n[limits]\n{}",
             self.socket().display(),
-            self.folder.join("state").display(),
+            state.display(),
             self.uri,
-            self.pools
+            self.setup.keys,
+            self.pools,
+            self.setup.limits
         );
         fs::write(&config, text).map_err(at(&config))?;
-        fs::create_dir_all(self.folder.join("state")).map_err(at(&self.folder))?;
+        fs::create_dir_all(&state).map_err(at(&state))?;
         let log = fs::File::options()
             .create(true)
             .append(true)

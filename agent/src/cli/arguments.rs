@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use super::failure::Failure;
 use crate::api::status::Exit;
 use crate::config::DEFAULT_SOCKET;
-use crate::spec::{BytesPerSecond, EncryptionScheme, EncryptionWish, OperationId, span};
+use crate::spec::{BytesPerSecond, EncryptionScheme, EncryptionWish, IoTune, OperationId, span};
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
@@ -61,6 +61,28 @@ pub enum Format {
     Text,
     /// JSON
     Json,
+}
+
+/// How to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CopyMethod {
+    /// As the agent chooses
+    Auto,
+    /// QEMU mirrors the disk
+    Mirror,
+    /// The guest goes on from the destination while the data follow
+    Handover,
+}
+
+impl CopyMethod {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mirror => "mirror",
+            Self::Handover => "handover",
+        }
+    }
 }
 
 /// What to do.
@@ -164,6 +186,21 @@ pub struct RequestOptions {
     #[arg(long)]
     pub no_compare: bool,
 
+    /// How to copy: auto, mirror or handover; without it the agent chooses
+    #[arg(long, value_name = "METHOD", value_enum, default_value = "auto")]
+    #[arg(hide_possible_values = true, hide_default_value = true)]
+    pub method: CopyMethod,
+
+    /// A file with one [[pool]] table, as the configuration has it but without a key: the
+    /// destination pool itself, where the agent lets requests bring pools along
+    #[arg(long, value_name = "FILE", conflicts_with = "to")]
+    pub to_pool_file: Option<PathBuf>,
+
+    /// Limits of the disk from the switch on, by libvirt's names: total_bytes_sec=100MiB,
+    /// total_iops_sec=500; 0 lifts one, what is not named stays
+    #[arg(long, value_name = "NAME=VALUE,..")]
+    pub iotune: Option<IoTune>,
+
     /// File with the passphrase of an encrypted disk, every byte of it; the destination gets the
     /// same one
     #[arg(long, value_name = "FILE", help_heading = ENCRYPTION)]
@@ -214,8 +251,8 @@ pub struct MigrateArguments {
     pub disk: Option<String>,
 
     /// The destination pool
-    #[arg(long, value_name = "POOL")]
-    pub to: String,
+    #[arg(long, value_name = "POOL", required_unless_present = "to_pool_file")]
+    pub to: Option<String>,
 
     #[command(flatten)]
     pub options: RequestOptions,
@@ -251,8 +288,8 @@ pub struct PlanArguments {
     pub online_disk: Option<String>,
 
     /// The destination pool
-    #[arg(long, value_name = "POOL")]
-    pub to: String,
+    #[arg(long, value_name = "POOL", required_unless_present = "to_pool_file")]
+    pub to: Option<String>,
 
     #[command(flatten)]
     pub options: RequestOptions,
@@ -260,8 +297,8 @@ pub struct PlanArguments {
     /// A domain's XML, to plan without an agent
     #[arg(long, value_name = "FILE", requires = "disk", requires = "config")]
     #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline", "allow_checkpoint_loss"])]
-    #[arg(conflicts_with_all = ["keep_source_name", "delete_source_snapshots"])]
-    #[arg(conflicts_with_all = ["volume", "live", "no_compare"])]
+    #[arg(conflicts_with_all = ["keep_source_name", "delete_source_snapshots", "iotune"])]
+    #[arg(conflicts_with_all = ["volume", "live", "no_compare", "to_pool_file", "method"])]
     pub domain_xml: Option<PathBuf>,
 
     /// The disk in that XML, by target
@@ -293,7 +330,7 @@ impl PlanArguments {
             (Some(domain_xml), Some(disk), Some(config)) => Ok(Some(OfflinePlan {
                 domain_xml: domain_xml.clone(),
                 disk: disk.clone(),
-                to: self.to.clone(),
+                to: self.to.clone().unwrap_or_default(),
                 config: config.clone(),
                 destination_volume: self.options.destination_volume.clone(),
                 write_blocking: self.options.write_blocking,

@@ -68,7 +68,11 @@ pub async fn pools(socket: &Path, output: &mut Output) -> Result<Exit, Failure> 
                 "" => ("yes".to_owned(), Tone::Good),
                 _ => ("no".to_owned(), Tone::Bad),
             };
-            vec![cell(&pool.name), cell(&pool.r#type), cell(&pool.location), cell(free), usable]
+            let kind = match pool.of_libvirt {
+                true => format!("{} (libvirt)", pool.r#type),
+                false => pool.r#type.clone(),
+            };
+            vec![cell(&pool.name), cell(kind), cell(&pool.location), cell(free), usable]
         })
         .collect();
     table::print(&["POOL", "TYPE", "LOCATION", "FREE", "USABLE"], &rows, 2, output);
@@ -85,6 +89,7 @@ fn pool_json(pool: &pb::Pool) -> Value {
         "location": pool.location,
         "available_bytes": pool.available_bytes,
         "problem": text(&pool.problem),
+        "of_libvirt": pool.of_libvirt,
     })
 }
 

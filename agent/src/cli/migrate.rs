@@ -10,11 +10,12 @@ use super::failure::Failure;
 use super::follow::{self, Interrupts, Wish};
 use super::output::{self, Output};
 use super::passphrases;
+use super::pool_file;
 use super::render::{json, operation};
 use crate::api::convert::operation::duration;
 use crate::api::pb;
 use crate::api::status::Exit;
-use crate::spec::OperationId;
+use crate::spec::{IoLimit, IoTune, OperationId};
 
 /// Runs it.
 pub async fn run(
@@ -24,8 +25,8 @@ pub async fn run(
 ) -> Result<Exit, Failure> {
     // An id of our own, so that the operation can be found again whatever happens to the connection.
     let id = arguments.operation_id.unwrap_or_else(OperationId::random).to_string();
-    let request =
-        request(id.clone(), arguments.domain, arguments.disk, arguments.to, arguments.options)?;
+    let (domain, disk) = (arguments.domain, arguments.disk);
+    let request = request(id.clone(), domain, disk, arguments.to, arguments.options)?;
     let mut interrupts = Interrupts::new()?;
     let mut client = Client::connect(socket).await?;
     let accepted = accept(&mut client, request, &mut interrupts).await?;
@@ -98,18 +99,24 @@ pub fn request(
     operation_id: String,
     domain: Option<String>,
     disk: Option<String>,
-    to_pool: String,
+    to: Option<String>,
     options: RequestOptions,
 ) -> Result<pb::MigrateRequest, Failure> {
     let volume = match (&options.volume, options.format) {
         (Some(volume), Some(format)) => Some(volume_selector(volume, format)?),
         _ => None,
     };
+    let brought = options.to_pool_file.as_deref().map(pool_file::read).transpose()?;
+    let (to_pool, pool) = match brought {
+        Some((name, pool)) => (name, Some(pool)),
+        None => (to.unwrap_or_default(), None),
+    };
     let mut request = pb::MigrateRequest {
         operation_id,
         domain: domain.unwrap_or_default(),
         disk: disk.unwrap_or_default(),
         to_pool,
+        pool,
         destination_volume: options.destination_volume.clone().unwrap_or_default(),
         bandwidth_bytes_per_second: options.bandwidth.map_or(0, u64::from),
         keep_source: options.keep_source,
@@ -122,6 +129,8 @@ pub fn request(
         volume,
         live: options.live,
         no_compare: options.no_compare,
+        method: options.method.as_str().to_owned(),
+        iotune: options.iotune.iter().flat_map(IoTune::iter).map(on_the_wire).collect(),
         ..Default::default()
     };
     passphrases::fill(&mut request, &options)?;
@@ -139,4 +148,8 @@ fn volume_selector(volume: &str, format: ImageFormat) -> Result<pb::VolumeSelect
         ImageFormat::Qcow2 => pb::VolumeFormat::Qcow2,
     };
     Ok(pb::VolumeSelector { pool: pool.to_owned(), name: name.to_owned(), format: format.into() })
+}
+
+fn on_the_wire((limit, value): (IoLimit, u64)) -> (String, u64) {
+    (limit.to_string(), value)
 }

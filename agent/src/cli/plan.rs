@@ -78,6 +78,7 @@ fn plan_offline(
         pools: config.pools,
         limits: config.limits,
         source_retention: config.source_retention,
+        request_pools: config.request_pools,
     };
     let disk = DiskReference::new(arguments.disk.as_str())?;
     let to = PoolName::new(arguments.to.as_str())?;

@@ -60,6 +60,17 @@ pub enum PoolError {
 
 /// Checks one pool.
 pub fn resolve(raw: RawPool) -> Result<Pool, PoolError> {
+    let pool = resolve_here(raw)?;
+    match &pool.kind {
+        PoolKind::File(FilePool { kind: FilePoolKind::Local, host: None, .. }) => {
+            Err(PoolError::Missing { kind: "local", key: "host" })
+        }
+        PoolKind::File(_) | PoolKind::Rbd(_) => Ok(pool),
+    }
+}
+
+/// The same of a pool that is described to a host: a local one that names no host is that host's.
+pub fn resolve_here(raw: RawPool) -> Result<Pool, PoolError> {
     let name = PoolName::new(raw.name.as_str())?;
     let operations = value("operations", raw.operations, rules::at_a_time)?;
     let kind = match raw.kind {
@@ -123,9 +134,6 @@ fn file(raw: RawPool, kind: FilePoolKind, name: &'static str) -> Result<FilePool
     let path = value("path", raw.path, |text| rules::absolute(&text))?
         .ok_or(PoolError::Missing { kind: name, key: "path" })?;
     let host = value("host", raw.host, rules::word)?;
-    if kind == FilePoolKind::Local && host.is_none() {
-        return Err(PoolError::Missing { kind: name, key: "host" });
-    }
     let must_be_mounted = raw.must_be_mounted.unwrap_or(kind.is_mounted());
     Ok(FilePool { kind, path, host, must_be_mounted })
 }

@@ -13,8 +13,27 @@ pub struct RawConfig {
     #[serde(default)]
     pub limits: RawLimits,
     pub source_retention: Option<String>,
+    #[serde(default)]
+    pub pools_in_requests: RawRequestPools,
     #[serde(default, rename = "pool")]
     pub pools: Vec<RawPool>,
+}
+
+/// `[pools_in_requests]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawRequestPools {
+    #[serde(default)]
+    pub paths: Vec<String>,
+    #[serde(default)]
+    pub rbd: bool,
+}
+
+/// A file with the one pool of a request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawPoolFile {
+    pub pool: Vec<RawPool>,
 }
 
 /// `[limits]`.
@@ -28,7 +47,7 @@ pub struct RawLimits {
 }
 
 /// One `[[pool]]`: the keys of every type, sorted out later.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPool {
     pub name: String,

@@ -5,8 +5,9 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::DEFAULT_SOCKET;
+use super::raw::RawRequestPools;
 use crate::spec::span;
-use crate::spec::{Bytes, InvalidQuantity};
+use crate::spec::{Bytes, InvalidQuantity, RequestPools};
 
 const LONGEST_RETENTION: Duration = Duration::from_secs(10 * 366 * 86_400);
 
@@ -40,6 +41,9 @@ pub enum InvalidValue {
     /// No span of time.
     #[error("{0:?} is not a time of at most ten years, such as 12h or 7d, or 0")]
     NotASpan(String),
+    /// The root, below which everything is.
+    #[error("\"/\" would allow every folder of the host")]
+    Everything,
     /// No uuid.
     #[error("{0:?} is not a uuid")]
     NotAUuid(String),
@@ -67,6 +71,15 @@ pub fn absolute(text: &str) -> Result<PathBuf, InvalidValue> {
         return Err(InvalidValue::LeadsUp(text));
     }
     Ok(path.components().collect())
+}
+
+/// Which pools requests may bring along.
+pub fn request_pools(raw: RawRequestPools) -> Result<RequestPools, InvalidValue> {
+    let paths = raw.paths.iter().map(|path| match absolute(path)?.parent() {
+        Some(_) => absolute(path),
+        None => Err(InvalidValue::Everything),
+    });
+    Ok(RequestPools { paths: paths.collect::<Result<_, _>>()?, rbd: raw.rbd })
 }
 
 /// The path of the unix socket to listen on.

@@ -1,7 +1,7 @@
 //! The file's rules, one test each, and the files that are shipped.
 
 use super::*;
-use crate::spec::{Bytes, PoolKind, Reserve};
+use crate::spec::{Bytes, PoolKind, RequestPools, Reserve};
 
 fn refused(text: &str) -> String {
     let error = Config::parse(text).expect_err("it breaks a rule");
@@ -186,4 +186,19 @@ fn the_example_that_is_shipped_is_valid() {
 fn a_file_that_is_not_there_is_named() {
     let error = Config::load(Path::new("/nonexistent/volferry.toml")).expect_err("no file");
     assert_eq!(error.to_string(), "configuration /nonexistent/volferry.toml");
+}
+
+#[test]
+fn requests_bring_pools_along_only_where_that_is_said() {
+    let config = Config::parse("host_name = \"a\"").expect("the least there is");
+    assert_eq!(config.request_pools, RequestPools::default());
+    let text =
+        "host_name = \"a\"\n[pools_in_requests]\npaths = [\"/mnt/a/\", \"/srv\"]\nrbd = true\n";
+    let config = Config::parse(text).expect("two folders");
+    let paths = vec!["/mnt/a".into(), "/srv".into()];
+    assert_eq!(config.request_pools, RequestPools { paths, rbd: true });
+    for bad in ["mnt", "/mnt/../etc", "/", ""] {
+        let text = format!("host_name = \"a\"\n[pools_in_requests]\npaths = [\"{bad}\"]\n");
+        assert!(refused(&text).contains("pools_in_requests.paths"), "{bad}: {}", refused(&text));
+    }
 }

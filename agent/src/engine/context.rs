@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::probe::Known;
+use super::registry::Registry;
 use super::turns::Turns;
 use crate::facts::HostFacts;
 use crate::journal::Journal;
@@ -20,6 +21,8 @@ pub struct Context {
     pub host: HostFacts,
     /// Patience.
     pub tuning: Tuning,
+    /// Which operations there are.
+    pub registry: Arc<Registry>,
     /// The queue.
     pub turns: Arc<Turns>,
     /// What librbd was seen to do here.

@@ -5,10 +5,13 @@ use volferry_xml::{Disk, DomainXml};
 use super::context::Context;
 use super::observe;
 use crate::facts::LibrbdCopy;
-use crate::plan::source::{belongs_here, source_volume};
+use crate::operation::space::takes_nothing;
+use crate::plan::source::{belongs_here, lies_in_no_pool, source_volume};
 use crate::plan::{Refusal, RefusalCode, encryption, policy};
-use crate::ports::{ErrorClass, HostVersions, PortError};
-use crate::spec::{Bytes, DiskTarget, DomainReference, PoolKind, PoolName};
+use crate::ports::{HostVersions, PortError};
+use crate::spec::{
+    Bytes, DiskTarget, DomainReference, FilePool, Pool, PoolKind, PoolName, RbdPoolAddress,
+};
 
 /// One disk of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub struct DiskListing {
     pub source: String,
     /// Its format, as the XML says.
     pub format: Option<String>,
-    /// The pool of the configuration it lies in.
+    /// The pool of the configuration, or of libvirt, it lies in.
     pub pool: Option<PoolName>,
     /// Why it cannot be moved live whatever the destination; none when it may.
     pub immovable: Option<(RefusalCode, String)>,
@@ -30,6 +33,8 @@ pub struct DiskListing {
 pub struct PoolListing {
     /// Its name.
     pub name: PoolName,
+    /// It is an active one of libvirt; no pool of the configuration has its name.
+    pub of_libvirt: bool,
     /// Its type as the configuration spells it.
     pub type_name: &'static str,
     /// Where it is, in words.
@@ -63,9 +68,15 @@ pub(super) async fn disks(
     let domain = observe::domain(&context.ports, reference).await?;
     let xml = DomainXml::parse(&domain.live_xml)
         .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
+    let host = &context.host;
+    let mut of_libvirt = Vec::new();
+    if xml.disks().iter().any(|disk| lies_in_no_pool(host, disk)) {
+        let active = context.ports.pools.active().await;
+        of_libvirt = active.map_err(|error| observe::host_trouble(&error))?;
+    }
     let listing = |disk: &Disk| {
         let volume = policy::check_disk(&xml, disk)
-            .and_then(|()| source_volume(&context.host, disk))
+            .and_then(|()| source_volume(host, &of_libvirt, disk))
             .and_then(|volume| encryption::source_header(disk).map(|_| volume));
         let target = DiskTarget::new(disk.target.as_str()).ok()?;
         Some(DiskListing {
@@ -79,40 +90,63 @@ pub(super) async fn disks(
     Ok(xml.disks().iter().filter_map(listing).collect())
 }
 
-/// Every pool of the configuration, looked at side by side: one that hangs delays nobody but itself.
+/// Every pool of the configuration, then every active one of libvirt under another name. They are looked at side by
+/// side: one that hangs delays nobody but itself.
 pub(super) async fn pools(context: &Context) -> Vec<PoolListing> {
-    let host = &context.host;
-    futures::future::join_all(host.pools.iter().map(|pool| async move {
-        let (location, available) = match &pool.kind {
-            PoolKind::Rbd(rbd) => {
-                let location = format!("rbd:{} at {}", rbd.address.pool, rbd.address.monitors);
-                let space = context.ports.images.space(&rbd.address).await;
-                (location, space.map(|space| space.available))
-            }
-            PoolKind::File(folder) if !belongs_here(host, folder) => {
-                let location = folder.path.display().to_string();
-                let owner = folder.host.clone().unwrap_or_default();
-                let problem = PortError::new(
-                    ErrorClass::Unsupported,
-                    format!("look at pool {}", pool.name),
-                    format!("it is local to host {owner}"),
-                );
-                (location, Err(problem))
-            }
-            PoolKind::File(folder) => {
-                let seen = context.ports.files.folder(&folder.path).await;
-                (folder.path.display().to_string(), seen.map(|seen| Some(seen.available)))
-            }
-        };
-        PoolListing {
-            name: pool.name.clone(),
-            type_name: pool.type_name(),
-            location,
-            available: available.as_ref().ok().copied().flatten(),
-            problem: available.err().map(|error| error.to_string()),
+    let configured = &context.host.pools;
+    let active = match context.ports.pools.active().await {
+        Ok(active) => active,
+        Err(error) => {
+            tracing::warn!(%error, "the pools of libvirt are not listed");
+            Vec::new()
         }
-    }))
-    .await
+    };
+    let new = |pool: &&Pool| !configured.iter().any(|known| known.name == pool.name);
+    let of_libvirt = active.iter().filter(new).map(|pool| (pool, true));
+    let all = configured.iter().map(|pool| (pool, false)).chain(of_libvirt);
+    futures::future::join_all(all.map(|(pool, of_libvirt)| pool_listing(context, pool, of_libvirt)))
+        .await
+}
+
+async fn pool_listing(context: &Context, pool: &Pool, of_libvirt: bool) -> PoolListing {
+    let (location, seen) = match &pool.kind {
+        PoolKind::Rbd(rbd) => {
+            let location = format!("rbd:{} at {}", rbd.address.pool, rbd.address.monitors);
+            (location, ceph_room(context, pool, &rbd.address).await)
+        }
+        PoolKind::File(folder) => {
+            let seen = folder_room(context, folder, of_libvirt).await;
+            (folder.path.display().to_string(), seen)
+        }
+    };
+    let (available, problem) = seen.unwrap_or_else(|error| (None, Some(error.to_string())));
+    let name = pool.name.clone();
+    PoolListing { name, of_libvirt, type_name: pool.type_name(), location, available, problem }
+}
+
+/// What is free, and why nothing can be put there.
+type Room = Result<(Option<Bytes>, Option<String>), PortError>;
+
+async fn ceph_room(context: &Context, pool: &Pool, address: &RbdPoolAddress) -> Room {
+    let space = context.ports.images.space(address).await?;
+    let problem = takes_nothing(&pool.name, &space, &context.host.limits.reserve);
+    Ok((space.available, problem))
+}
+
+async fn folder_room(context: &Context, folder: &FilePool, of_libvirt: bool) -> Room {
+    if !of_libvirt && !belongs_here(&context.host, folder) {
+        let owner = folder.host.as_deref().unwrap_or_default();
+        return Ok((None, Some(format!("it is local to host {owner}"))));
+    }
+    let seen = context.ports.files.folder(&folder.path).await?;
+    let problem = if folder.must_be_mounted && !seen.mounted {
+        Some("it lies on the root file system: its mount is missing".to_owned())
+    } else if seen.available == Bytes(0) {
+        Some("its file system is full".to_owned())
+    } else {
+        None
+    };
+    Ok((Some(seen.available), problem))
 }
 
 /// The host.

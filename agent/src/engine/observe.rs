@@ -11,10 +11,13 @@ use crate::operation::RetryClass;
 use crate::plan::complete::check_state;
 use crate::plan::offline::check_stopped;
 use crate::plan::route::{self, Request};
-use crate::plan::{self, Plan, Refusal, RefusalCode, Route, access, complete, lone_volume};
+use crate::plan::{
+    self, Plan, Refusal, RefusalCode, Route, access, being_made, complete, lone_volume, policy,
+    request_pool,
+};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::{
-    DiskReference, DiskTarget, DomainReference, DomainUuid, MigrateSpec, Passphrases, Pool,
+    Bytes, DiskReference, DiskTarget, DomainReference, DomainUuid, MigrateSpec, Passphrases, Pool,
     PoolName, RbdPoolAddress, Subject, VolumeLocation,
 };
 
@@ -124,21 +127,53 @@ pub async fn plan(
         offline,
         encryption: &spec.encryption,
     };
-    let pool = pool_of_libvirt(context, &spec.to).await?;
-    let route = route::choose_among(&context.host, pool.as_ref(), &xml, &request)?;
+    policy::check_method(spec.method)?;
+    let brought = request_pool::of(&context.host, spec)?;
+    let mut others = match &brought {
+        Some(pool) => vec![pool.clone()],
+        None => Vec::from_iter(pool_of_libvirt(context, &spec.to).await?),
+    };
+    if route::source_lies_in_no_pool(&context.host, &xml, request.disk) {
+        let active = context.ports.pools.active().await;
+        others.extend(active.map_err(|error| host_trouble(&error))?);
+    }
+    let mut route = route::choose_among(&context.host, &others, &xml, &request)?;
+    route.destination.of_libvirt &= brought.is_none();
+    let destination = &route.destination.location;
+    if let Some(other) = context.registry.maker_of(&spec.operation, destination) {
+        return Err(being_made(destination, &other));
+    }
     if offline {
         let named = located.domain.as_ref().map(|domain| (domain.name.as_str(), &domain.uuid));
-        let (world, seen) = offline::look(context, located, &route).await?;
+        let (mut world, seen) = offline::look(context, located, &route).await?;
+        check_brought(context, spec, &world.destination)?;
+        world.promised = context.turns.needed_by_others(&spec.operation, destination);
         return plan::offline::complete(spec, named, &context.host, &route, &world, &seen);
     }
     let Some(domain) = &located.domain else {
         return Err(Refusal::new(RefusalCode::DomainNotFound, "there is no domain"));
     };
     let mut world = world(&context.ports, domain, &route).await?;
+    check_brought(context, spec, &world.destination)?;
+    world.promised = context.turns.needed_by_others(&spec.operation, destination);
     (world.encryption, world.source_usable) =
         encryption::look(context, &route, spec, passphrases).await?;
     let reserve = &context.host.limits.reserve;
     complete(spec, &domain.name, &domain.uuid, &route, &world, reserve)
+}
+
+/// A folder the request brought along must lie where it may, whatever links lead there.
+fn check_brought(
+    context: &Context,
+    spec: &MigrateSpec,
+    seen: &DestinationFacts,
+) -> Result<(), Refusal> {
+    match seen {
+        DestinationFacts::File { access: Some(access), .. } => {
+            request_pool::check_place(&context.host, spec, access)
+        }
+        DestinationFacts::File { access: None, .. } | DestinationFacts::Rbd { .. } => Ok(()),
+    }
 }
 
 /// The active pool of libvirt a name means where the configuration has none of it.
@@ -195,7 +230,7 @@ async fn check_unambiguous(
 }
 
 /// libvirt or QEMU did not answer as it should.
-fn host_trouble(error: &PortError) -> Refusal {
+pub(super) fn host_trouble(error: &PortError) -> Refusal {
     match error.class {
         ErrorClass::Unsupported => Refusal::new(RefusalCode::HostUnsupported, error.to_string()),
         ErrorClass::PermissionDenied => Refusal::new(RefusalCode::NotAllowed, error.to_string()),
@@ -235,6 +270,7 @@ async fn world(
         source: source?,
         destination: destination?,
         clusters: clusters(ports, route).await?,
+        promised: Bytes(0),
         other_user: other_user.map_err(|error| host_trouble(&error))?,
         encryption: None,
         source_usable: None,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{broadcast, watch};
 
+use super::backoff::Backoff;
 use super::context::Context;
 use super::turns::Place;
 use super::wishes::Wishes;
@@ -18,7 +19,7 @@ use crate::operation::{
 use crate::plan::{Plan, StepKind};
 use crate::ports::TimedEvent;
 use crate::report::chain;
-use crate::spec::{BytesPerSecond, Identity, OperationId, Passphrases};
+use crate::spec::{Bytes, BytesPerSecond, Identity, OperationId, Passphrases};
 
 /// Why the way forward ended before the pivot.
 #[derive(Debug)]
@@ -185,7 +186,26 @@ impl Owner {
             settle::settle(&mut self, stop).await;
         }
         self.publish();
+        self.place.leave();
+        self.write_end_down().await;
         self.published()
+    }
+
+    /// What the journal did not take is offered to it until it does: an end that only the memory knows would be sought
+    /// again by the next life.
+    async fn write_end_down(&mut self) {
+        let mut backoff = Backoff::unbounded(&self.context.tuning);
+        while !self.is_on_record() {
+            backoff.wait().await;
+            if let Err(error) = self.note(vec![]).await {
+                tracing::error!(operation = %self.id(), error = %chain(&error), "its end is not on record");
+            }
+        }
+    }
+
+    /// Whether the journal holds all there is to know.
+    pub(super) fn is_on_record(&self) -> bool {
+        self.unwritten.is_empty() && self.leftovers.is_empty()
     }
 
     async fn forward(&mut self) -> Result<(), Stop> {
@@ -289,6 +309,10 @@ impl Owner {
         self.entered = entered;
         self.view.phases.push(PhaseSpan { state: next, entered: now, lasted: None });
         self.view.state = next;
+        if !matches!(next, State::Queued | State::Planned | State::Preparing | State::Copying) {
+            // In step, or on the way back: what is written from here on nobody can foresee.
+            self.place.needs(Bytes(0));
+        }
         self.view.detail = None;
         self.view.waits_for_pivot &= next == State::Ready;
         tracing::info!(

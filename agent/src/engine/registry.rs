@@ -12,6 +12,7 @@ use super::observe::Located;
 use super::owner::Handle;
 use super::wishes::Wishes;
 use crate::operation::{Admission, OperationView, admission, admit};
+use crate::plan::source::Named;
 use crate::spec::{DiskTarget, DomainUuid, MigrateSpec, OperationId, VolumeLocation};
 
 /// All operations at hand.
@@ -43,6 +44,8 @@ struct Claim {
     target: DiskTarget,
     source: Option<VolumeLocation>,
     spec: MigrateSpec,
+    /// Where its volume goes; none until that is planned.
+    destination: Option<VolumeLocation>,
 }
 
 /// The answer to the wish to plan a request.
@@ -82,6 +85,23 @@ impl ClaimGuard<'_> {
     }
 }
 
+impl ClaimGuard<'_> {
+    /// Takes the name of the destination too.
+    ///
+    /// Errors: the operation that has it.
+    pub fn take_destination(&self, destination: &VolumeLocation) -> Result<(), OperationId> {
+        let mut inner = self.registry.lock();
+        let Some(own) = &self.id else { return Ok(()) };
+        if let Some(other) = inner.maker_of(own, destination) {
+            return Err(other);
+        }
+        if let Some(claim) = inner.claims.get_mut(own) {
+            claim.destination = Some(destination.clone());
+        }
+        Ok(())
+    }
+}
+
 impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
@@ -93,7 +113,16 @@ impl Drop for ClaimGuard<'_> {
 impl Claim {
     fn new(spec: &MigrateSpec, located: &Located) -> Self {
         let (target, source) = (located.target.clone(), located.source.clone());
-        Self { domain: located.uuid(), target, source, spec: spec.clone() }
+        let domain = located.uuid();
+        Self { domain, target, source, spec: spec.clone(), destination: None }
+    }
+
+    fn makes(&self, destination: &VolumeLocation) -> bool {
+        let named = |volume| Named::of_volume(volume);
+        match (self.destination.as_ref().and_then(named), named(destination)) {
+            (Some(one), Some(other)) => one.may_be(&other),
+            _ => false,
+        }
     }
 }
 
@@ -154,6 +183,11 @@ impl Registry {
         Ok(ClaimGuard { registry: self, id: Some(spec.operation.clone()) })
     }
 
+    /// Another operation that has not ended and whose volume is to be, or is, of that name.
+    pub fn maker_of(&self, own: &OperationId, destination: &VolumeLocation) -> Option<OperationId> {
+        self.lock().maker_of(own, destination)
+    }
+
     /// An operation has an owner.
     pub fn insert(&self, view: Arc<OperationView>, handle: Handle, receiver: ViewReceiver) {
         let running = Running { view: receiver, wishes: handle.wishes };
@@ -163,6 +197,7 @@ impl Registry {
             target: view.target.clone(),
             source: Some(view.source.clone()),
             spec: view.spec.clone(),
+            destination: Some(view.destination.clone()),
         };
         inner.claims.insert(view.spec.operation.clone(), claim);
         inner.running.insert(view.spec.operation.clone(), running);
@@ -221,6 +256,14 @@ impl Inner {
             finished: self.view(&claim.spec.operation).is_some_and(|view| view.state.is_final()),
         });
         admit(spec, &located.uuid(), &located.target, located.source.as_ref(), known)
+    }
+
+    /// Another operation that has not ended and whose volume is to be, or is, of that name.
+    fn maker_of(&self, own: &OperationId, destination: &VolumeLocation) -> Option<OperationId> {
+        let ended = |id| self.view(id).is_some_and(|view| view.state.is_final());
+        let mut claims = self.claims.iter();
+        let found = claims.find(|(id, claim)| *id != own && claim.makes(destination) && !ended(id));
+        found.map(|(id, _)| id.clone())
     }
 
     fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {

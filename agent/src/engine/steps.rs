@@ -13,6 +13,7 @@ mod publish_destination;
 mod remove_source;
 mod remove_source_secret;
 mod retire_source;
+mod set_iotune;
 mod set_secret;
 pub(in crate::engine) mod start_copy;
 mod switch;
@@ -79,6 +80,10 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
         Step::Switch { manual_pivot, definition } => {
             switch::run(owner, *manual_pivot, *definition).await
         }
+        Step::SetIotune { tune } => {
+            set_iotune::run(owner, tune).await;
+            Ok(())
+        }
         Step::RetireSource { from, to, stays } => {
             retire_source::run(owner, from, to, stays.as_deref()).await;
             Ok(())
@@ -119,6 +124,7 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         | Step::CompareImages { .. }
         | Step::Pivot
         | Step::VerifyMove
+        | Step::SetIotune { .. }
         | Step::RetireSource { .. }
         | Step::DeleteSourceSnapshots { .. }
         | Step::TrashSource { .. }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use crate::operation::queue::{Places, Queued, Turn, decide};
+use crate::operation::space::same_room;
 use crate::operation::{OperationView, State};
 use crate::plan::Plan;
-use crate::spec::{OperationId, PoolName};
+use crate::spec::{Bytes, OperationId, PoolName, VolumeLocation};
 
 /// Every operation that has not ended, in the order in which they were accepted.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ struct Inner {
 struct Entry {
     id: OperationId,
     pools: Vec<PoolName>,
+    /// Where its volume goes.
+    destination: VolumeLocation,
+    /// What it will certainly still write there.
+    needs: Bytes,
     /// None: not decided yet.
     turn: watch::Sender<Option<Turn>>,
 }
@@ -72,9 +77,38 @@ impl Turns {
         let (sender, receiver) = watch::channel(turn);
         let id = plan.spec.operation.clone();
         let mut inner = self.lock();
-        inner.entries.push(Entry { id: id.clone(), pools, turn: sender });
+        inner.entries.push(Entry {
+            id: id.clone(),
+            pools,
+            destination: plan.destination.clone(),
+            needs: plan.source_allocated.unwrap_or_default(),
+            turn: sender,
+        });
         inner.decide(&self.places);
         Place { turns: Arc::clone(self), id, turn: receiver }
+    }
+
+    /// What all others that run will still write where `destination` is.
+    pub fn needed_by_others(&self, id: &OperationId, destination: &VolumeLocation) -> Bytes {
+        let inner = self.lock();
+        needed(inner.entries.iter().filter(|entry| entry.id != *id), destination)
+    }
+
+    /// The same of those that were accepted before it.
+    pub fn needed_by_earlier(&self, id: &OperationId, destination: &VolumeLocation) -> Bytes {
+        let inner = self.lock();
+        needed(inner.entries.iter().take_while(|entry| entry.id != *id), destination)
+    }
+}
+
+fn needed<'a>(entries: impl Iterator<Item = &'a Entry>, destination: &VolumeLocation) -> Bytes {
+    let there = entries.filter(|entry| entry.runs() && same_room(&entry.destination, destination));
+    Bytes(there.fold(0, |sum, entry| sum.saturating_add(entry.needs.0)))
+}
+
+impl Entry {
+    fn runs(&self) -> bool {
+        *self.turn.borrow() == Some(Turn::Runs)
     }
 }
 
@@ -84,8 +118,7 @@ impl Inner {
             return;
         }
         fn queued(entry: &Entry) -> Queued<'_> {
-            let Entry { pools, turn, .. } = entry;
-            Queued { pools, runs: *turn.borrow() == Some(Turn::Runs) }
+            Queued { pools: &entry.pools, runs: entry.runs() }
         }
         let turns = decide(places, &self.entries.iter().map(queued).collect::<Vec<_>>());
         for (entry, turn) in self.entries.iter().zip(turns) {
@@ -112,13 +145,26 @@ impl Place {
             std::future::pending::<()>().await;
         }
     }
+
+    /// Says what the operation will certainly still write to its destination.
+    pub fn needs(&self, bytes: Bytes) {
+        let mut inner = self.turns.lock();
+        if let Some(entry) = inner.entries.iter_mut().find(|entry| entry.id == self.id) {
+            entry.needs = bytes;
+        }
+    }
+
+    /// Gives the place back; once is enough.
+    pub fn leave(&self) {
+        let mut inner = self.turns.lock();
+        inner.entries.retain(|entry| entry.id != self.id);
+        inner.decide(&self.turns.places);
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut inner = self.turns.lock();
-        inner.entries.retain(|entry| entry.id != self.id);
-        inner.decide(&self.turns.places);
+        self.leave();
     }
 }
 

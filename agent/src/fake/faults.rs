@@ -16,8 +16,10 @@ pub enum Method {
     RunOf,
     Definition,
     Define,
+    SetIotune,
     SecretExists,
     FindPool,
+    ActivePools,
     Versions,
     StartCopy,
     JobInfo,
@@ -65,6 +67,7 @@ impl Method {
         matches!(
             self,
             M::Define
+                | M::SetIotune
                 | M::StartCopy
                 | M::SetBandwidth
                 | M::Abort
@@ -99,8 +102,10 @@ impl Method {
                 | M::RunOf
                 | M::Definition
                 | M::Define
+                | M::SetIotune
                 | M::SecretExists
                 | M::FindPool
+                | M::ActivePools
                 | M::Versions
                 | M::StartCopy
                 | M::JobInfo

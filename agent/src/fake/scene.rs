@@ -15,8 +15,8 @@ use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
     DiskReference, DomainReference, DomainUuid, EncryptionWish, FilePool, FilePoolKind, HeaderKind,
-    Limits, MigrateSpec, OperationId, Passphrases, Pool, PoolKind, PoolName, RbdPool,
-    RbdPoolAddress, Subject, VolumeFormat, VolumeLocation, VolumeName,
+    Limits, Method, MigrateSpec, OperationId, Passphrases, Pool, PoolKind, PoolName, RbdPool,
+    RbdPoolAddress, RequestPools, Subject, VolumeFormat, VolumeLocation, VolumeName,
 };
 
 /// What every disk of a guest holds.
@@ -109,6 +109,7 @@ impl Scene {
             pools,
             limits: Limits::default(),
             source_retention: std::time::Duration::ZERO,
+            request_pools: RequestPools::default(),
         };
         Self { world, host }
     }
@@ -229,6 +230,7 @@ impl Guest {
                 disk: DiskReference::new("vda").expect("a plain target"),
             },
             to: pool_name(pool),
+            pool: None,
             destination_volume: None,
             bandwidth: None,
             keep_source: false,
@@ -242,6 +244,8 @@ impl Guest {
             no_compare: false,
             encryption: EncryptionWish::default(),
             passphrases: Passphrases::default(),
+            method: Method::Auto,
+            iotune: None,
         }
     }
 }

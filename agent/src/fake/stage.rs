@@ -100,6 +100,15 @@ impl Stage {
         records.into_iter().map(|record| record.what).collect()
     }
 
+    /// The state the journal would show the next life.
+    ///
+    /// # Panics
+    /// When the operation is not in it.
+    pub async fn journaled_state(&self, spec: &MigrateSpec) -> State {
+        let view = self.agent.journal.view(&spec.operation).await.expect("a readable journal");
+        view.expect("the operation is there").state
+    }
+
     /// Kills the agent wherever it is and starts the next one.
     #[must_use]
     pub async fn restart(mut self) -> Self {

@@ -17,6 +17,12 @@ pub struct StoragePool {
 }
 
 impl State {
+    /// Those that are active and could be destinations.
+    pub(super) fn active_storage_pools(&self) -> Vec<Pool> {
+        let names = self.storage_pools.keys().filter_map(|name| PoolName::new(name.as_str()).ok());
+        names.filter_map(|name| self.storage_pool(&name).ok().flatten()).collect()
+    }
+
     /// As libvirt answers a lookup, a look and, where it is needed, a lookup of a secret.
     pub(super) fn storage_pool(&self, name: &PoolName) -> Result<Option<Pool>, PortError> {
         let error = |class, text: String| {

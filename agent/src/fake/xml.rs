@@ -8,7 +8,7 @@ use volferry_xml::{
 
 use super::state::State;
 use crate::plan::source::Named;
-use crate::spec::{RbdPoolAddress, VolumeLocation};
+use crate::spec::{IoTune, RbdPoolAddress, VolumeLocation};
 
 /// The disk of a `<disk>` that stands alone.
 pub fn lone_disk(xml: &str) -> Option<Disk> {
@@ -83,6 +83,30 @@ pub fn without_mirror(xml: &str, target: &str) -> String {
     edited(xml, target, |disk| match (disk.find("<mirror "), disk.find(END)) {
         (Some(start), Some(end)) => format!("{}{}", &disk[..start], &disk[end + END.len()..]),
         _ => disk.to_owned(),
+    })
+}
+
+/// The domain's XML with these limits on the disk, beside those it has.
+pub fn with_iotune(xml: &str, target: &str, tune: &IoTune) -> String {
+    const END: &str = "</iotune>\n    ";
+    edited(xml, target, |disk| {
+        let (rest, mut limits) = match (disk.find("<iotune>"), disk.find(END)) {
+            (Some(start), Some(end)) => {
+                let found = disk[start + "<iotune>".len()..end].to_owned();
+                (format!("{}{}", &disk[..start], &disk[end + END.len()..]), found)
+            }
+            _ => (disk.to_owned(), String::new()),
+        };
+        for (limit, value) in tune.iter() {
+            let (open, close) = (format!("<{limit}>"), format!("</{limit}>"));
+            if let (Some(start), Some(end)) = (limits.find(&open), limits.find(&close)) {
+                limits.replace_range(start..end + close.len(), "");
+            }
+            if value > 0 {
+                limits.push_str(&format!("{open}{value}{close}"));
+            }
+        }
+        rest.replace("</disk>", &format!("<iotune>{limits}{END}</disk>"))
     })
 }
 

@@ -14,7 +14,7 @@ use crate::ports::{
     BlockInfo, DomainObservation, DomainState, Domains, ErrorClass, PortError, QemuBlockDevice,
     Snapshots,
 };
-use crate::spec::{DiskTarget, DomainReference, DomainUuid};
+use crate::spec::{DiskTarget, DomainReference, DomainUuid, IoTune};
 
 #[async_trait]
 impl Domains for LibvirtPorts {
@@ -146,6 +146,37 @@ impl Domains for LibvirtPorts {
                     .lookup_domain_by_uuid_string(uuid.as_str())
                     .and_then(|domain| domain.destroy())
                     .map_err(|error| port_error(&words, &error))
+            })
+            .await
+    }
+
+    async fn set_iotune(
+        &self,
+        domain: &DomainUuid,
+        target: &DiskTarget,
+        tune: &IoTune,
+    ) -> Result<(), PortError> {
+        let call = self.qemu_call(format!("limit disk {target} of domain {domain}"));
+        let disk = c_string(&call.operation, target.as_str())?;
+        let operation = call.operation.clone();
+        let limits = tune
+            .iter()
+            .map(|(limit, value)| Ok((c_string(&operation, limit.as_str())?, value)))
+            .collect::<Result<Vec<_>, PortError>>()?;
+        self.lanes
+            .run(domain, call, move |domain| {
+                let set = |flags| ffi::set_block_iotune(domain, &disk, &limits, flags);
+                // One after the other: together, a disk that is not in the stored definition fails both.
+                let set_both = || {
+                    if domain.is_active()? {
+                        set(sys::VIR_DOMAIN_AFFECT_LIVE)?;
+                    }
+                    if domain.is_persistent()? {
+                        set(sys::VIR_DOMAIN_AFFECT_CONFIG)?;
+                    }
+                    Ok(())
+                };
+                set_both().map_err(|error| port_error(&operation, &error))
             })
             .await
     }

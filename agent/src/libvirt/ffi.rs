@@ -4,7 +4,7 @@
 //! the thread that made the call (libvirt keeps it per thread). Callbacks copy what they are given, stamp the
 //! time and hand it to a [`Sink`]; they never call the daemon and never unwind into C.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
@@ -136,6 +136,40 @@ pub fn block_job_set_speed(domain: &Domain, disk: &CStr, limit: u64) -> Result<(
     // SAFETY: valid handle and a NUL-terminated string that outlives the call.
     check(unsafe { sys::virDomainBlockJobSetSpeed(domain.as_ptr(), disk.as_ptr(), limit, flags) })
         .map(drop)
+}
+
+/// Limits a disk's input and output; the flags say where.
+pub fn set_block_iotune(
+    domain: &Domain,
+    disk: &CStr,
+    limits: &[(CString, u64)],
+    flags: c_uint,
+) -> Result<(), Error> {
+    let (mut params, mut count, mut room) = (ptr::null_mut(), 0, 0);
+    let mut set = Ok(0);
+    for (name, value) in limits {
+        // SAFETY: libvirt allocates and grows the array behind the three live locals, and copies the terminated name.
+        set = set.and_then(|_| {
+            check(unsafe {
+                sys::virTypedParamsAddULLong(
+                    &mut params,
+                    &mut count,
+                    &mut room,
+                    name.as_ptr(),
+                    *value,
+                )
+            })
+        });
+    }
+    // SAFETY: valid handle, a NUL-terminated string that outlives the call, `count` initialised parameters.
+    let set = set.and_then(|_| {
+        check(unsafe {
+            sys::virDomainSetBlockIoTune(domain.as_ptr(), disk.as_ptr(), params, count, flags)
+        })
+    });
+    // SAFETY: the array came from virTypedParamsAddULLong (or is null, which is allowed) and is not used again.
+    unsafe { sys::virTypedParamsFree(params, count) };
+    set.map(drop)
 }
 
 /// Names of the checkpoints libvirt keeps for a domain.

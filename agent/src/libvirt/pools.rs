@@ -1,4 +1,4 @@
-//! The storage pools port over libvirt: two reads, no refresh.
+//! The storage pools port over libvirt: reads only, no refresh.
 
 use async_trait::async_trait;
 use virt::connect::Connect;
@@ -19,6 +19,13 @@ impl StoragePools for LibvirtPorts {
         let (name, words) = (name.clone(), operation.clone());
         self.reads
             .run(&operation, self.timeouts.read, move |connection| find(connection, &name, &words))
+            .await
+    }
+
+    async fn active(&self) -> Result<Vec<Pool>, PortError> {
+        const OPERATION: &str = "list the storage pools";
+        self.reads
+            .run(OPERATION, self.timeouts.read, |connection| active(connection, OPERATION))
             .await
     }
 }
@@ -44,6 +51,29 @@ fn find(connection: &Connect, name: &PoolName, operation: &str) -> Result<Option
     let secret = usage_to_look_up(&xml).map(|usage| secret_uuid(connection, usage)).transpose();
     let secret = secret.map_err(told)?;
     to_pool(name, &xml, secret).map(Some).map_err(|error| unusable(&error))
+}
+
+fn active(connection: &Connect, operation: &str) -> Result<Vec<Pool>, PortError> {
+    let names = match connection.list_storage_pools() {
+        Ok(names) => names,
+        // A libvirt without the storage driver has no pools.
+        Err(error) if is(&error, &[ErrorNumber::NoSupport]) => Vec::new(),
+        Err(error) => return Err(port_error(operation, &error)),
+    };
+    let mut pools = Vec::new();
+    // A name that breaks our rules cannot be asked for either.
+    for name in names.into_iter().filter_map(|name| PoolName::new(name).ok()) {
+        match find(connection, &name, operation) {
+            Ok(pool) => pools.extend(pool),
+            // No destination, or stopped meanwhile.
+            Err(error) if error.class != ErrorClass::Other => {
+                tracing::debug!(pool = %name, %error, "a pool of libvirt is left out");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    pools.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(pools)
 }
 
 fn secret_uuid(connection: &Connect, usage: &str) -> Result<String, Error> {

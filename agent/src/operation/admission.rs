@@ -69,6 +69,7 @@ mod tests {
                 disk: DiskReference::new("vda").expect("a plain name"),
             },
             to: PoolName::new(to).expect("a plain name"),
+            pool: None,
             destination_volume: None,
             bandwidth: None,
             keep_source: false,
@@ -82,6 +83,8 @@ mod tests {
             no_compare: false,
             encryption: Default::default(),
             passphrases: Default::default(),
+            method: Default::default(),
+            iotune: None,
         }
     }
 

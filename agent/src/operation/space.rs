@@ -1,9 +1,12 @@
 //! PURE: whether a copy still fits into its pool. A full Ceph pool gives no error: the copy hangs in it, and so do
 //! its abort and, with write-blocking, the guest. So a copy must end while there is room left.
 
+use rbdutils::monitors::MonitorList;
+
 use super::progress::Progress;
+use crate::facts::may_be_one_cluster;
 use crate::ports::{FolderObservation, RbdPoolSpace};
-use crate::spec::{Bytes, PoolName, Reserve};
+use crate::spec::{Bytes, PoolName, Reserve, VolumeLocation};
 
 /// The room in a Ceph pool, against what a copy still needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,16 @@ pub fn room(pool: &PoolName, space: &RbdPoolSpace, reserve: &Reserve, needed: By
     ))
 }
 
+/// Why nothing at all may be put into a Ceph pool.
+pub fn takes_nothing(pool: &PoolName, space: &RbdPoolSpace, reserve: &Reserve) -> Option<String> {
+    match room(pool, space, reserve, Bytes(0)) {
+        Room::Short(why) => Some(why),
+        Room::Enough | Room::Unknown => {
+            space.near_full.then(|| format!("pool {pool} is on a cluster that is nearly full"))
+        }
+    }
+}
+
 /// What is said of a file system with little room; its copies get an error when it is full.
 pub fn little_room(
     pool: &PoolName,
@@ -55,6 +68,24 @@ pub fn little_room(
 pub fn still_needed(progress: &Progress, source_allocated: Option<Bytes>) -> Bytes {
     let allocated = source_allocated.unwrap_or_default();
     Bytes(progress.remaining.0.min(allocated.0.saturating_sub(progress.copied.0)))
+}
+
+/// Whether two volumes take their room from one place, as far as their names tell: a Ceph pool, a folder.
+pub fn same_room(one: &VolumeLocation, other: &VolumeLocation) -> bool {
+    match (one, other) {
+        (VolumeLocation::File { path: one }, VolumeLocation::File { path: other }) => {
+            one.parent() == other.parent()
+        }
+        (VolumeLocation::Rbd { address: one, .. }, VolumeLocation::Rbd { address: other, .. }) => {
+            one.pool == other.pool && share_a_monitor(&one.monitors, &other.monitors)
+        }
+        _ => false,
+    }
+}
+
+fn share_a_monitor(one: &str, other: &str) -> bool {
+    let read = |list| MonitorList::parse(list, 0).ok();
+    may_be_one_cluster(read(one).as_ref(), read(other).as_ref())
 }
 
 /// Whether writes to the pool wait for room.

@@ -289,6 +289,7 @@ fn steps(
         Step::Pivot,
         Step::VerifyMove,
     ]);
+    steps.extend(spec.iotune.clone().map(|tune| Step::SetIotune { tune }));
     steps.extend(source_steps(spec, route, source, warnings));
     steps.extend(remove_source_secret(route, planned, &steps));
     steps

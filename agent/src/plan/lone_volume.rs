@@ -21,7 +21,7 @@ pub fn location(
     pool: &PoolName,
     volume: &VolumeName,
 ) -> Result<VolumeLocation, Refusal> {
-    let (pool, _) = find_pool(host, None, pool)?;
+    let (pool, _) = find_pool(host, &[], pool)?;
     Ok(match &pool.kind {
         PoolKind::File(folder) => VolumeLocation::File { path: folder.path.join(volume.as_str()) },
         PoolKind::Rbd(rbd) => {

@@ -251,6 +251,9 @@ fn steps(
     steps.push(Step::PublishDestination { from: private, to: destination.location.clone() });
     let definition = matches!(spec.subject, Subject::Disk { .. });
     steps.push(Step::Switch { manual_pivot: spec.manual_pivot, definition });
+    // A volume alone has no disk to limit.
+    let tune = spec.iotune.clone().filter(|_| definition);
+    steps.extend(tune.map(|tune| Step::SetIotune { tune }));
     steps.extend(source_steps(spec, route, source, warnings));
     steps
 }

@@ -4,7 +4,18 @@ use volferry_xml::{DeviceKind, Disk, DomainXml};
 
 use super::refusal::{Refusal, RefusalCode};
 use super::source::Named;
-use crate::spec::VolumeLocation;
+use crate::spec::{Method, VolumeLocation};
+
+/// Refuses a way of copying that no pair of pools has here.
+pub fn check_method(method: Method) -> Result<(), Refusal> {
+    match method {
+        Method::Auto | Method::Mirror => Ok(()),
+        Method::Handover => Err(Refusal::new(
+            RefusalCode::MethodUnavailable,
+            "the method handover is not possible with this agent: leave --method out, and QEMU mirrors the disk",
+        )),
+    }
+}
 
 /// Refuses what is wrong with the disk itself, whatever the destination. The order is part of the contract: the
 /// kind of device decides before read-only.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::RetryClass;
+use crate::spec::{OperationId, VolumeLocation};
 
 /// Why a request was refused before anything was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -21,6 +22,17 @@ impl Refusal {
     pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+}
+
+/// The refusal of a second volume under a name that an operation is giving to another one.
+pub fn being_made(destination: &VolumeLocation, by: &OperationId) -> Refusal {
+    Refusal::new(
+        RefusalCode::Busy,
+        format!(
+            "{destination} is the destination of operation {by}: wait for its end, or choose another name with \
+             --destination-volume"
+        ),
+    )
 }
 
 macro_rules! codes {

@@ -212,6 +212,9 @@ pub fn describe(step: &Step) -> String {
             };
             format!("{word}look whether anybody uses the source{end}")
         }
+        Step::SetIotune { tune } => {
+            format!("limit the disk, running and in the stored definition: {tune}")
+        }
         Step::RetireSource { from, to, .. } => {
             format!("rename the source {from} to {}", to.name())
         }

@@ -11,7 +11,7 @@ use volferry_xml::{
 
 use super::naming::destination_name;
 use super::refusal::{Refusal, RefusalCode};
-use super::source::{Named, belongs_here, other_hosts, source_volume};
+use super::source::{Named, belongs_here, lies_in_no_pool, other_hosts, source_volume};
 use super::{encryption, policy};
 use crate::facts::HostFacts;
 use crate::spec::{
@@ -99,13 +99,14 @@ pub struct Route {
 ///
 /// Errors, in this order: the XML, the disk, the pools, the pair, the names.
 pub fn choose(host: &HostFacts, xml: &str, request: &Request<'_>) -> Result<Route, Refusal> {
-    choose_among(host, None, xml, request)
+    choose_among(host, &[], xml, request)
 }
 
-/// The same, to a pool of the configuration or, where none has the name, to this active one of libvirt.
+/// The same with other pools, the request's own or libvirt's: where no pool of the configuration has the name, or
+/// holds the source, one of these may.
 pub fn choose_among(
     host: &HostFacts,
-    of_libvirt: Option<&Pool>,
+    others: &[Pool],
     xml: &str,
     request: &Request<'_>,
 ) -> Result<Route, Refusal> {
@@ -113,11 +114,11 @@ pub fn choose_among(
         .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
     let disk = find_disk(&domain, request.disk)?.clone();
     policy::check_disk(&domain, &disk)?;
-    let mut source = source_volume(host, &disk)?;
+    let mut source = source_volume(host, others, &disk)?;
     let header = encryption::source_header(&disk)?;
     // Before the pools: it depends on none of them.
     encryption::schemes(&disk, &without_list(request.encryption), true)?;
-    let (pool, of_libvirt) = find_pool(host, of_libvirt, request.to)?;
+    let (pool, of_libvirt) = find_pool(host, others, request.to)?;
     check_representable(pool, request)?;
     let target = DiskTarget::new(disk.target.as_str())
         .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))?;
@@ -139,7 +140,7 @@ pub fn choose_among(
 pub fn find_source(host: &HostFacts, xml: &str, disk: &DiskReference) -> Option<VolumeLocation> {
     let domain = DomainXml::parse(xml).ok()?;
     let disk = find_disk(&domain, disk).ok()?;
-    Some(source_volume(host, disk).ok()?.location)
+    Some(source_volume(host, &[], disk).ok()?.location)
 }
 
 /// The wish without what it accepts: the list is about one pool, the rest about the disk alone.
@@ -161,6 +162,12 @@ pub fn find_target(xml: &str, disk: &DiskReference) -> Result<DiskTarget, Refusa
         .map_err(|error| Refusal::new(RefusalCode::InvalidName, error.to_string()))
 }
 
+/// Whether only a pool of libvirt can hold the disk a request means. What cannot be read is refused elsewhere.
+pub fn source_lies_in_no_pool(host: &HostFacts, xml: &str, disk: &DiskReference) -> bool {
+    DomainXml::parse(xml)
+        .is_ok_and(|domain| find_disk(&domain, disk).is_ok_and(|disk| lies_in_no_pool(host, disk)))
+}
+
 fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk, Refusal> {
     domain.find_disk(disk.as_str()).map_err(|error| {
         let code = match &error {
@@ -172,14 +179,21 @@ fn find_disk<'a>(domain: &'a DomainXml, disk: &DiskReference) -> Result<&'a Disk
     })
 }
 
-/// The pool, and whether it is libvirt's: the configuration comes first.
+/// The pool, and whether it is one of the others: the configuration comes first.
 pub(super) fn find_pool<'a>(
     host: &'a HostFacts,
-    of_libvirt: Option<&'a Pool>,
+    others: &'a [Pool],
     name: &PoolName,
 ) -> Result<(&'a Pool, bool), Refusal> {
     let Some(pool) = host.pools.iter().find(|pool| pool.name == *name) else {
-        return of_libvirt.map(|pool| (pool, true)).ok_or_else(|| {
+        let found = others.iter().find(|pool| pool.name == *name);
+        if let Some(pool) = found
+            && let PoolKind::File(folder) = &pool.kind
+            && folder.host.as_ref().is_some_and(|owner| *owner != host.host_name)
+        {
+            return Err(other_hosts(host, pool));
+        }
+        return found.map(|pool| (pool, true)).ok_or_else(|| {
             let known: Vec<&str> = host.pools.iter().map(|pool| pool.name.as_str()).collect();
             Refusal::new(
                 RefusalCode::PoolUnknown,

@@ -3,7 +3,7 @@
 use super::refusal::{Refusal, RefusalCode};
 use crate::facts::SourceFacts;
 use crate::ports::Snapshots;
-use crate::spec::{MigrateSpec, VolumeLocation};
+use crate::spec::{CheckpointName, MigrateSpec, VolumeLocation};
 
 /// Refuses snapshots, and checkpoints whose loss was not accepted by name. Returns what to warn of.
 pub fn check(
@@ -35,6 +35,22 @@ pub fn check(
             names.join(", ")
         )
     }))
+}
+
+/// Refuses names of checkpoints that the domain does not have: who is mistaken about one may be about all.
+pub fn check_names(spec: &MigrateSpec, domain: &str, found: &Snapshots) -> Result<(), Refusal> {
+    let there = |name: &CheckpointName| found.checkpoints.iter().any(|one| one == name.as_str());
+    let Some(name) = spec.allow_checkpoint_loss.iter().find(|name| !there(name)) else {
+        return Ok(());
+    };
+    let there = match found.checkpoints.as_slice() {
+        [] => "it has none".to_owned(),
+        names => format!("it has: {}", names.join(", ")),
+    };
+    Err(Refusal::new(
+        RefusalCode::InvalidName,
+        format!("domain {domain} has no checkpoint {name} whose loss could be allowed; {there}"),
+    ))
 }
 
 /// Refuses internal snapshots of a qcow2 file.

@@ -92,8 +92,23 @@ pub fn monitors(hosts: &[Host]) -> Option<MonitorList> {
     MonitorList::from_entries(&entries, 0).ok()
 }
 
-/// The volume behind `disk`, or why the agent does not move it.
-pub fn source_volume(host: &HostFacts, disk: &Disk) -> Result<SourceVolume, Refusal> {
+/// Whether a disk is a file outside of every pool of the configuration: only a pool of libvirt can hold it then.
+pub fn lies_in_no_pool(host: &HostFacts, disk: &Disk) -> bool {
+    let Source::File { path, .. } = &disk.source else { return false };
+    normalised(path).is_some_and(|path| !host.pools.iter().any(|pool| holds(pool, &path)))
+}
+
+fn holds(pool: &Pool, path: &Path) -> bool {
+    matches!(&pool.kind, PoolKind::File(folder) if path.starts_with(&folder.path))
+}
+
+/// The volume behind `disk`, or why the agent does not move it. A file outside of the configuration's pools may lie in
+/// one of libvirt's.
+pub fn source_volume(
+    host: &HostFacts,
+    of_libvirt: &[Pool],
+    disk: &Disk,
+) -> Result<SourceVolume, Refusal> {
     let unsupported = |why: &str| {
         let what = disk.source.describe();
         Refusal::new(
@@ -111,7 +126,7 @@ pub fn source_volume(host: &HostFacts, disk: &Disk) -> Result<SourceVolume, Refu
         return Err(unsupported("libvirt was handed an open file, its path is only a label"));
     }
     match &disk.source {
-        Source::File { path, .. } => file_volume(host, disk, path),
+        Source::File { path, .. } => file_volume(host, of_libvirt, disk, path),
         Source::Network { protocol, name: Some(name), hosts, snapshot, .. }
             if protocol == "rbd" =>
         {
@@ -124,7 +139,12 @@ pub fn source_volume(host: &HostFacts, disk: &Disk) -> Result<SourceVolume, Refu
     }
 }
 
-fn file_volume(host: &HostFacts, disk: &Disk, path: &str) -> Result<SourceVolume, Refusal> {
+fn file_volume(
+    host: &HostFacts,
+    of_libvirt: &[Pool],
+    disk: &Disk,
+    path: &str,
+) -> Result<SourceVolume, Refusal> {
     let refuse = |why: String| Err(Refusal::new(RefusalCode::UnsupportedSource, why));
     let Some(path) = normalised(path) else {
         return refuse(format!(
@@ -151,21 +171,26 @@ fn file_volume(host: &HostFacts, disk: &Disk, path: &str) -> Result<SourceVolume
     let here = holders()
         .filter(|(_, folder)| belongs_here(host, folder))
         .max_by_key(|(_, folder)| folder.path.components().count());
-    match (here, holders().next()) {
-        (Some((pool, _)), _) => Ok(SourceVolume {
-            named: Named::File(path.clone()),
-            location: VolumeLocation::File { path },
-            pool: Some(pool.name.clone()),
-            format,
-            header: None,
-        }),
-        (None, Some((pool, _))) => Err(other_hosts(host, pool)),
-        (None, None) => refuse(format!(
-            "disk {} is the file {}, which lies in no pool of the configuration",
+    let pool = match (here, holders().next()) {
+        (Some((pool, _)), _) => Some(pool),
+        (None, Some((pool, _))) => return Err(other_hosts(host, pool)),
+        // Of two that hold it, any will do: the folder is this host's either way.
+        (None, None) => of_libvirt.iter().find(|pool| holds(pool, &path)),
+    };
+    let Some(pool) = pool else {
+        return refuse(format!(
+            "disk {} is the file {}, which lies in no pool of the configuration and in no active one of libvirt",
             disk.target,
             path.display()
-        )),
-    }
+        ));
+    };
+    Ok(SourceVolume {
+        named: Named::File(path.clone()),
+        location: VolumeLocation::File { path },
+        pool: Some(pool.name.clone()),
+        format,
+        header: None,
+    })
 }
 
 /// A local pool is used by its own host only; other file pools by every host.

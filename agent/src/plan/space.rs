@@ -3,8 +3,8 @@
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use crate::facts::{DestinationFacts, WorldFacts};
-use crate::operation::space::{Room, little_room, room};
-use crate::spec::{Reserve, VolumeLocation};
+use crate::operation::space::{Room, little_room, room, takes_nothing};
+use crate::spec::{Bytes, Reserve, VolumeLocation};
 
 /// Refuses a Ceph pool that the disk would fill, and a file system that has not even the room for it.
 ///
@@ -17,25 +17,31 @@ pub fn check(
     let pool = &route.destination.pool;
     let full = world.encryption.is_some()
         && matches!(route.destination.location, VolumeLocation::Rbd { .. });
-    let needed = if full { world.block.capacity } else { world.block.allocation };
+    let own = if full { world.block.capacity } else { world.block.allocation };
+    let promised = world.promised;
+    let needed = Bytes(own.0.saturating_add(promised.0));
     let refuse = |why: String| {
+        let others = match promised {
+            Bytes(0) => String::new(),
+            promised => format!(", {promised} of it by copies that run already"),
+        };
         let way_out = "free space there or choose another pool";
-        Err(Refusal::new(RefusalCode::NoSpace, format!("{why}: {way_out}")))
+        Err(Refusal::new(RefusalCode::NoSpace, format!("{why}{others}: {way_out}")))
     };
     match &world.destination {
-        DestinationFacts::Rbd { space, .. } => match room(pool, space, reserve, needed) {
-            Room::Short(why) => refuse(why),
-            Room::Enough | Room::Unknown if space.near_full => {
-                refuse(format!("pool {pool} is on a cluster that is nearly full"))
+        DestinationFacts::Rbd { space, .. } => {
+            let room = room(pool, space, reserve, needed);
+            match (room, takes_nothing(pool, space, reserve)) {
+                (Room::Short(why), _) | (_, Some(why)) => refuse(why),
+                (Room::Enough, None) => Ok(None),
+                (Room::Unknown, None) => Ok(Some(format!(
+                    "the Ceph user of pool {pool} may not ask how much room there is: should the pool become full, \
+                     the copy hangs"
+                ))),
             }
-            Room::Enough => Ok(None),
-            Room::Unknown => Ok(Some(format!(
-                "the Ceph user of pool {pool} may not ask how much room there is: should the pool become full, \
-                 the copy hangs"
-            ))),
-        },
+        }
         DestinationFacts::File { folder, .. } if folder.available < needed => refuse(format!(
-            "pool {pool} has {} left and disk {} occupies {needed}",
+            "pool {pool} has {} left and {needed} are needed for disk {}",
             folder.available, route.target
         )),
         DestinationFacts::File { folder, .. } => Ok(little_room(pool, folder, reserve, needed)),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::FileOwner;
 use crate::spec::{
-    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, EncryptionScheme, Identity,
+    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, EncryptionScheme, Identity, IoTune,
     MigrateSpec, PoolName, VolumeFormat, VolumeLocation,
 };
 
@@ -166,6 +166,11 @@ pub enum Step {
         /// There is a domain whose definition names the volume.
         definition: bool,
     },
+    /// Limit the disk's input and output, running and stored.
+    SetIotune {
+        /// The limits.
+        tune: IoTune,
+    },
     /// Give the source its retired name.
     RetireSource {
         /// Its name now.
@@ -241,6 +246,8 @@ pub enum StepKind {
     CompareImages,
     /// [`Step::Switch`]
     Switch,
+    /// [`Step::SetIotune`]
+    SetIotune,
     /// [`Step::RetireSource`]
     RetireSource,
     /// [`Step::DeleteSourceSnapshots`]
@@ -267,6 +274,7 @@ impl Step {
             Self::CopyImage { .. } => StepKind::CopyImage,
             Self::CompareImages { .. } => StepKind::CompareImages,
             Self::Switch { .. } => StepKind::Switch,
+            Self::SetIotune { .. } => StepKind::SetIotune,
             Self::RetireSource { .. } => StepKind::RetireSource,
             Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
             Self::TrashSource { .. } => StepKind::TrashSource,
@@ -290,6 +298,7 @@ impl StepKind {
             Self::CopyImage => "copy-image",
             Self::CompareImages => "compare-images",
             Self::Switch => "switch",
+            Self::SetIotune => "set-iotune",
             Self::RetireSource => "retire-source",
             Self::DeleteSourceSnapshots => "delete-source-snapshots",
             Self::TrashSource => "trash-source",

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use super::error::PortError;
-use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid};
+use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid, IoTune};
 
 /// The state of a domain, as far as it decides anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,6 +135,16 @@ pub trait Domains: Send + Sync {
 
     /// Ends a domain by force. `NotFound` when it does not run.
     async fn destroy(&self, domain: &DomainUuid) -> Result<(), PortError>;
+
+    /// Limits the disk's input and output in the running domain and in its stored definition, as far as there are
+    /// these; what is not named stays as it is. Idempotent. `NotFound` for a domain or disk that is not there; any
+    /// error may come after one half had its effect.
+    async fn set_iotune(
+        &self,
+        domain: &DomainUuid,
+        target: &DiskTarget,
+        tune: &IoTune,
+    ) -> Result<(), PortError>;
 
     /// Whether a libvirt secret exists.
     async fn secret_exists(&self, uuid: &str) -> Result<bool, PortError>;

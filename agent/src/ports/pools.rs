@@ -1,4 +1,4 @@
-//! Storage pools of libvirt: found by name, never changed, never refreshed.
+//! Storage pools of libvirt: found by name or all, never changed, never refreshed.
 
 use async_trait::async_trait;
 
@@ -12,4 +12,7 @@ pub trait StoragePools: Send + Sync {
     /// Errors: `Unavailable` for a pool that is not active, `Unsupported` for one that is no destination, `NotFound`
     /// when the secret it names by its usage does not exist.
     async fn find(&self, name: &PoolName) -> Result<Option<Pool>, PortError>;
+
+    /// Every active pool that could be a destination, by name.
+    async fn active(&self) -> Result<Vec<Pool>, PortError>;
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, OperationId,
-    Passphrase, Passphrases, PoolName, VolumeFormat, VolumeName,
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, IoTune,
+    OperationId, Passphrase, Passphrases, PoolName, RequestPool, VolumeFormat, VolumeName,
 };
 
 /// What is to be moved.
@@ -44,6 +44,19 @@ impl fmt::Display for Subject {
     }
 }
 
+/// How the data of a running guest's disk are copied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The best one there is for the pair.
+    #[default]
+    Auto,
+    /// QEMU mirrors the disk.
+    Mirror,
+    /// The guest goes on from the destination while the data follow.
+    Handover,
+}
+
 /// A validated request to move a disk.
 ///
 /// Two requests with the same operation id are the same operation only when the rest is equal too.
@@ -56,6 +69,9 @@ pub struct MigrateSpec {
     pub subject: Subject,
     /// The destination pool.
     pub to: PoolName,
+    /// That pool itself, where the request brings it along.
+    #[serde(default)]
+    pub pool: Option<RequestPool>,
     /// Another name for the destination than the source's stem.
     pub destination_volume: Option<VolumeName>,
     /// Limit of the copy; none means no limit.
@@ -89,6 +105,12 @@ pub struct MigrateSpec {
     /// The passphrases, until the engine takes them out of an accepted request: views and journals have none.
     #[serde(skip)]
     pub passphrases: Passphrases,
+    /// How the data are copied.
+    #[serde(default)]
+    pub method: Method,
+    /// Limits of the disk's input and output from the move on.
+    #[serde(default)]
+    pub iotune: Option<IoTune>,
 }
 
 impl MigrateSpec {

@@ -1,7 +1,7 @@
 //! Domains: found or not, running or not, and what each answers then.
 
 use volferry_agent::ports::{DomainState, ErrorClass, EventKind};
-use volferry_agent::spec::{DiskTarget, DomainReference, DomainUuid};
+use volferry_agent::spec::{DiskTarget, DomainReference, DomainUuid, IoTune};
 
 use crate::stage::{Guest, Kind, Stage, class, copy, is_on, made, next, observe, slow_copy, vda};
 
@@ -123,4 +123,31 @@ pub async fn a_definition_is_stored_beside_the_running_one(stage: &dyn Stage) {
 
 fn another() -> DomainUuid {
     DomainUuid::new("00000000-0000-4000-8000-000000000001").expect("a uuid")
+}
+
+pub async fn limits_are_set_on_the_running_disk_and_the_stored_one(stage: &dyn Stage) {
+    let domains = &stage.ports().domains;
+    let limits = |text: &str| text.parse::<IoTune>().expect("limits");
+    let both = limits("total_bytes_sec=1048576,read_iops_sec=77");
+    for (kind, persistent) in [(Kind::File, true), (Kind::Rbd, false)] {
+        let guest = stage.guest(kind, persistent);
+        domains.set_iotune(&guest.uuid, &vda(), &both).await.expect("they are set");
+        domains.set_iotune(&guest.uuid, &vda(), &both).await.expect("twice is once");
+        // What is not named stays, and zero lifts.
+        let lift = limits("read_iops_sec=0");
+        for (now, read) in [(both.clone(), true), (lift, false)] {
+            domains.set_iotune(&guest.uuid, &vda(), &now).await.expect("they are set");
+            let seen = observe(stage, &guest).await;
+            assert_eq!(seen.inactive_xml.is_some(), persistent);
+            for xml in [Some(seen.live_xml), seen.inactive_xml].into_iter().flatten() {
+                assert!(xml.contains("<total_bytes_sec>1048576</total_bytes_sec>"), "{xml}");
+                assert_eq!(xml.contains("<read_iops_sec>77</read_iops_sec>"), read, "{xml}");
+            }
+        }
+        let other = DiskTarget::new("vdz").expect("a plain target");
+        assert!(domains.set_iotune(&guest.uuid, &other, &both).await.is_err(), "no such disk");
+        stage.destroy(&guest);
+        let stopped = domains.set_iotune(&guest.uuid, &vda(), &limits("write_iops_sec=5")).await;
+        assert_eq!(stopped.is_ok(), persistent, "{stopped:?}");
+    }
 }

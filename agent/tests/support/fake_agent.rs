@@ -391,6 +391,7 @@ impl Agent for FakeAgent {
     async fn pools(&self) -> Vec<PoolListing> {
         vec![PoolListing {
             name: PoolName::new("ceph-hdd").expect("a plain name"),
+            of_libvirt: false,
             type_name: "rbd",
             location: "vms on 192.0.2.11".to_owned(),
             available: None,

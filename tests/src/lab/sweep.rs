@@ -2,6 +2,9 @@
 
 use super::{Lab, LabError, Volume, at};
 
+/// The folder of a pool that keeps sources for a time.
+const TRASH: &str = ".volferry-trash";
+
 impl Lab {
     /// Names of everything in the lab's pools that belongs to the guest of this name, the agent's own included, as
     /// `POOL/NAME`, sorted.
@@ -22,9 +25,12 @@ impl Lab {
             for entry in std::fs::read_dir(folder).map_err(at(folder))? {
                 let entry = entry.map_err(at(folder))?.file_name();
                 let entry = entry.to_string_lossy();
-                if ours(&entry) {
+                if ours(&entry) && entry != TRASH {
                     found.push(format!("{pool}/{entry}"));
                 }
+            }
+            for entry in std::fs::read_dir(folder.join(TRASH)).into_iter().flatten().flatten() {
+                found.push(format!("{pool}/{TRASH}/{}", entry.file_name().to_string_lossy()));
             }
         }
         found.sort();

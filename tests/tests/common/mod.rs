@@ -48,6 +48,9 @@ pub fn expected(lab: &Lab, pool: &str, stem: &str) -> Result<Volume, LabError> {
     })
 }
 
+/// The folder of a pool that keeps sources for a time.
+pub const TRASH: &str = ".volferry-trash";
+
 /// Names of everything in the lab's pools that belongs to the guest of this name, the agent's own included.
 pub fn volumes_of(lab: &Lab, name: &str) -> Result<Vec<String>, LabError> {
     lab.volumes_of(name)

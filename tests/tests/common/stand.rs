@@ -2,7 +2,7 @@
 //! does the guest go on, is nothing left behind, was the answer true.
 
 use serde_json::Value;
-use volferry_tests::agent::{Agent, Answer};
+use volferry_tests::agent::{Agent, Answer, Setup};
 use volferry_tests::guest::Disk;
 use volferry_tests::lab::{Base, Guest, Lab, LabError, Volume, output};
 
@@ -27,7 +27,12 @@ impl Stand {
 
     /// The same on a libvirt daemon of the caller's.
     pub fn on(lab: Lab, name: &str, seed: u64) -> Result<Stand, LabError> {
-        let agent = Agent::start(&lab, name)?;
+        Stand::with(lab, name, seed, Setup::default())
+    }
+
+    /// The same with an agent of another configuration.
+    pub fn with(lab: Lab, name: &str, seed: u64, setup: Setup) -> Result<Stand, LabError> {
+        let agent = Agent::start_with(&lab, name, setup)?;
         let root = Volume::qcow2(lab.pool("nfs")?.join(format!("{name}-root.qcow2")));
         let root = lab.create(Base::Root, &root)?;
         let data = lab.create(Base::Data, &Volume::rbd("vf-a", &format!("{name}-data")))?;

@@ -29,6 +29,7 @@ impl From<&PoolListing> for pb::Pool {
             location: pool.location.clone(),
             available_bytes: pool.available.map(|bytes| bytes.0),
             problem: pool.problem.clone().unwrap_or_default(),
+            of_libvirt: pool.of_libvirt,
         }
     }
 }

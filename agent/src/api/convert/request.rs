@@ -1,15 +1,20 @@
 //! Requests from the wire into validated specs.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tonic::Status;
 
 use crate::api::{pb, status};
+use crate::config;
+use crate::config::pool::PoolError;
+use crate::config::raw::{RawKind, RawPool};
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, InvalidName,
-    InvalidPassphrase, InvalidQuantity, LeftoverId, MigrateSpec, OperationId, Passphrase,
-    Passphrases, PoolName, Subject, VolumeFormat, VolumeName, encryption::UnknownScheme,
+    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, InvalidIoTune,
+    InvalidName, InvalidPassphrase, InvalidQuantity, IoTune, LeftoverId, Method, MigrateSpec,
+    OperationId, Passphrase, Passphrases, PoolName, RequestPool, Subject, VolumeFormat, VolumeName,
+    encryption::UnknownScheme,
 };
 
 /// A request that is no valid spec.
@@ -21,6 +26,18 @@ pub enum InvalidRequest {
     /// The limit is no rate.
     #[error("invalid bandwidth: {0}")]
     Bandwidth(#[from] InvalidQuantity),
+    /// Limits that QEMU would not take.
+    #[error("invalid iotune: {0}")]
+    IoTune(#[from] InvalidIoTune),
+    /// No such method.
+    #[error("invalid method: {0:?} is none of auto, mirror and handover")]
+    Method(String),
+    /// A pool that the configuration could not have either.
+    #[error("invalid pool: {0}")]
+    Pool(#[from] PoolError),
+    /// A pool of no known type.
+    #[error("invalid pool: {0:?} is none of rbd, nfs, shared-mount-point and local")]
+    PoolType(String),
     /// The deadline is no span of time ahead.
     #[error("invalid deadline: it must be longer than zero")]
     Deadline,
@@ -46,6 +63,10 @@ impl From<InvalidRequest> for Status {
                 status::refusal_status(&Refusal::new(RefusalCode::InvalidName, name.to_string()))
             }
             InvalidRequest::Bandwidth(_)
+            | InvalidRequest::IoTune(_)
+            | InvalidRequest::Pool(_)
+            | InvalidRequest::PoolType(_)
+            | InvalidRequest::Method(_)
             | InvalidRequest::Deadline
             | InvalidRequest::Exclusive(..)
             | InvalidRequest::Passphrase(..)
@@ -70,6 +91,7 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
         Ok(Self {
             operation,
             subject,
+            pool: pool(&request.to_pool, request.pool)?,
             to: PoolName::new(request.to_pool)?,
             destination_volume: volume.map(VolumeName::new).transpose()?,
             bandwidth: bandwidth(request.bandwidth_bytes_per_second)?,
@@ -88,6 +110,8 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
             no_compare: request.no_compare,
             encryption,
             passphrases,
+            method: method(&request.method)?,
+            iotune: iotune(request.iotune)?,
         })
     }
 }
@@ -187,6 +211,53 @@ impl std::fmt::Debug for pb::MigrateRequest {
 /// A limit as the wire has it, 0 for none.
 pub fn bandwidth(rate: u64) -> Result<Option<BytesPerSecond>, InvalidRequest> {
     Ok(if rate == 0 { None } else { Some(BytesPerSecond::new(rate)?) })
+}
+
+/// A method as the wire has it; empty: the agent chooses.
+fn method(name: &str) -> Result<Method, InvalidRequest> {
+    match name {
+        "" | "auto" => Ok(Method::Auto),
+        "mirror" => Ok(Method::Mirror),
+        "handover" => Ok(Method::Handover),
+        _ => Err(InvalidRequest::Method(name.to_owned())),
+    }
+}
+
+/// Limits as the wire has them; an empty map asks for none.
+fn iotune(limits: HashMap<String, u64>) -> Result<Option<IoTune>, InvalidRequest> {
+    if limits.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(IoTune::from_names(limits)?))
+}
+
+/// A pool the request brings along, by the rules of the configuration.
+fn pool(name: &str, wire: Option<pb::RequestPool>) -> Result<Option<RequestPool>, InvalidRequest> {
+    let Some(wire) = wire else { return Ok(None) };
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    let kind = match wire.r#type.as_str() {
+        "rbd" => RawKind::Rbd,
+        "nfs" => RawKind::Nfs,
+        "shared-mount-point" => RawKind::SharedMountPoint,
+        "local" => RawKind::Local,
+        _ => return Err(InvalidRequest::PoolType(wire.r#type)),
+    };
+    let raw = RawPool {
+        name: name.to_owned(),
+        kind,
+        monitors: Some(wire.monitors).filter(|list| !list.is_empty()),
+        port: Some(wire.port).filter(|port| *port != 0),
+        pool: some(wire.ceph_pool),
+        namespace: some(wire.ceph_namespace),
+        user: some(wire.user),
+        secret_uuid: some(wire.secret_uuid),
+        key_file: None,
+        path: some(wire.path),
+        host: some(wire.host),
+        must_be_mounted: wire.must_be_mounted,
+        operations: None,
+    };
+    Ok(Some(RequestPool::from(config::pool::resolve_here(raw)?)))
 }
 
 /// The id of an existing operation.
@@ -350,6 +421,11 @@ mod tests {
         }
         let spec = MigrateSpec::try_from(deadline(5, 0)).expect("a valid deadline");
         assert_eq!(spec.deadline, Some(Duration::from_secs(5)));
+        for (name, value) in [("speed", 1), ("total_iops_sec", u64::MAX), ("size_iops_sec", 1)] {
+            let iotune = [(name.to_owned(), value)].into();
+            let refused = MigrateSpec::try_from(pb::MigrateRequest { iotune, ..request() });
+            assert!(matches!(refused, Err(InvalidRequest::IoTune(_))), "{name}: {refused:?}");
+        }
         let fast = pb::MigrateRequest { bandwidth_bytes_per_second: u64::MAX, ..request() };
         assert!(matches!(MigrateSpec::try_from(fast), Err(InvalidRequest::Bandwidth(_))));
         assert_eq!(

@@ -61,6 +61,7 @@ pub(super) async fn look(
         destination: destination?,
         clusters: clusters(ports, route).await?,
         other_user: other_user.map_err(|error| host_trouble(&error))?,
+        promised: Bytes(0),
         encryption: None,
         source_usable: None,
     };

@@ -19,6 +19,7 @@ use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::progress::{next_look, outrun_hint};
+use crate::operation::space::still_needed;
 use crate::operation::{Event, Failure, FailureCause, Progress, RateMeter, Side, State};
 use crate::plan::{Step, StepKind};
 use crate::ports::{EventKind, JobEnd, JobInfo, PortError, TimedEvent};
@@ -204,6 +205,9 @@ impl Wait {
                 self.leave_alone(owner, &progress);
                 let outrun = self.meter.outrun_for(elapsed).is_some_and(|time| time >= OUTRUN);
                 let hint = outrun.then(|| outrun_hint(&progress, info.bandwidth.is_some()));
+                if owner.view.state == State::Copying {
+                    owner.place.needs(still_needed(&progress, owner.plan.source_allocated));
+                }
                 owner.view.progress = progress;
                 owner.view.bandwidth = info.bandwidth;
                 owner.view.detail = self.space.detail().or(hint);

@@ -3,7 +3,7 @@
 //!
 //! Begun before: a snapshot that is gone is done.
 
-use super::retire_source::is_to_go;
+use super::retire_source::may_go;
 use super::source_is;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
@@ -18,11 +18,9 @@ const STEP: StepKind = StepKind::DeleteSourceSnapshots;
 
 /// Deletes them if retiring the source left it to be removed.
 pub async fn run(owner: &mut Owner, volume: &VolumeLocation, snapshots: &[String]) {
-    if !is_to_go(owner) {
+    if !may_go(owner, STEP, volume).await {
         return;
     }
-    owner.remember_intent(STEP);
-    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
     match delete(owner, volume, snapshots).await {
         Ok(()) => {
             owner.remember_done(STEP, &StepOutcome::Nothing);

@@ -2,11 +2,10 @@
 //!
 //! Begun before: a retired name that is free means that it was removed.
 
-use super::retire_source::is_to_go;
+use super::retire_source::may_go;
 use super::{source_is, volumes};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
-use crate::journal::What;
 use crate::operation::SourceFate;
 use crate::plan::StepKind;
 use crate::ports::ErrorClass;
@@ -16,12 +15,10 @@ const STEP: StepKind = StepKind::RemoveSource;
 
 /// Removes the source if retiring it left it to this step.
 pub async fn run(owner: &mut Owner, volume: &VolumeLocation) {
-    if !is_to_go(owner) {
+    let begun_before = owner.was_intended(STEP);
+    if !may_go(owner, STEP, volume).await {
         return;
     }
-    let begun_before = owner.was_intended(STEP);
-    owner.remember_intent(STEP);
-    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
     let fate = remove(owner, volume, begun_before).await;
     if let SourceFate::LeftBehind { location, reason } = &fate {
         owner.warn(format!("the source stays as {location}: {reason}"));

@@ -22,11 +22,35 @@ const STEP: StepKind = StepKind::RetireSource;
 pub const NOT_YET: &str = "it is about to be removed";
 
 /// Whether retiring the source left it to the steps after it.
-pub fn is_to_go(owner: &Owner) -> bool {
+fn is_to_go(owner: &Owner) -> bool {
     matches!(
         owner.view.result.as_ref().map(|result| &result.source),
         Some(SourceFate::LeftBehind { reason, .. }) if reason == NOT_YET
     )
+}
+
+/// Begins a step that takes the source away, if retiring it left it to that step. Never before the move and the intent
+/// are on record: with the journal behind and QEMU gone, the source is what an operator has to compare with.
+pub async fn may_go(owner: &mut Owner, step: StepKind, volume: &VolumeLocation) -> bool {
+    if !is_to_go(owner) {
+        return false;
+    }
+    owner.remember_intent(step);
+    owner.note_anyway(vec![What::Intent { step }]).await;
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    while !owner.is_on_record() {
+        owner.say(Some("waiting for the journal before the source is taken away".to_owned()));
+        if !backoff.wait().await {
+            let reason = "the agent's journal takes no writes, and nothing is taken away before the move is on record";
+            owner.warn(format!("the source stays as {volume}: {reason}"));
+            let (location, reason) = (volume.clone(), reason.to_owned());
+            source_is(owner, step, SourceFate::LeftBehind { location, reason }).await;
+            return false;
+        }
+        owner.note_anyway(vec![]).await;
+    }
+    true
 }
 
 /// Renames the source. `stays` says why it is not to be removed after that.

@@ -5,12 +5,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::retire_source::is_to_go;
+use super::retire_source::may_go;
 use super::source_is;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
-use crate::journal::What;
 use crate::operation::SourceFate;
 use crate::plan::StepKind;
 use crate::ports::{ErrorClass, PortError, Ports};
@@ -20,11 +19,9 @@ const STEP: StepKind = StepKind::TrashSource;
 
 /// Trashes the source if retiring it left it to be removed.
 pub async fn run(owner: &mut Owner, volume: &VolumeLocation, to: &VolumeLocation, keep: Duration) {
-    if !is_to_go(owner) {
+    if !may_go(owner, STEP, volume).await {
         return;
     }
-    owner.remember_intent(STEP);
-    owner.note_anyway(vec![What::Intent { step: STEP }]).await;
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     let fate = loop {

@@ -16,7 +16,7 @@ use crate::ports::{
     BlockInfo, Clock, DomainObservation, DomainState, DomainSummary, Domains, ErrorClass, Events,
     HostVersions, PortError, QemuBlockDevice, StoragePools, TimedEvent,
 };
-use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid, Pool, PoolName};
+use crate::spec::{Bytes, DiskTarget, DomainReference, DomainUuid, IoTune, Pool, PoolName};
 
 fn find<'a>(
     state: &'a State,
@@ -158,6 +158,37 @@ impl Domains for World {
         .await
     }
 
+    async fn set_iotune(
+        &self,
+        domain: &DomainUuid,
+        target: &DiskTarget,
+        tune: &IoTune,
+    ) -> Result<(), PortError> {
+        let what = format!("limit disk {target}");
+        self.call(Method::SetIotune, what.clone(), |state| {
+            let missing = |text| PortError::new(ErrorClass::NotFound, what.as_str(), text);
+            let found = state.domains.get_mut(domain);
+            let domain = found.ok_or_else(|| missing("Domain not found"))?;
+            let has = |xml: &str| {
+                DomainXml::parse(xml).is_ok_and(|xml| xml.find_disk(target.as_str()).is_ok())
+            };
+            if domain.qemu.is_some() {
+                if !has(&domain.live_xml) {
+                    return Err(missing("disk was not found in the domain config"));
+                }
+                domain.live_xml = xml::with_iotune(&domain.live_xml, target.as_str(), tune);
+            }
+            if let Some(stored) = &mut domain.inactive_xml {
+                if !has(stored) {
+                    return Err(missing("missing persistent configuration for disk"));
+                }
+                *stored = xml::with_iotune(stored, target.as_str(), tune);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     async fn secret_exists(&self, uuid: &str) -> Result<bool, PortError> {
         let what = format!("look up secret {uuid}");
         self.call(Method::SecretExists, what, |state| Ok(state.secrets.contains(uuid))).await
@@ -176,6 +207,11 @@ impl StoragePools for World {
     async fn find(&self, name: &PoolName) -> Result<Option<Pool>, PortError> {
         let what = format!("look for storage pool {name}");
         self.call(Method::FindPool, what, |state| state.storage_pool(name)).await
+    }
+
+    async fn active(&self) -> Result<Vec<Pool>, PortError> {
+        let what = "list the storage pools".to_owned();
+        self.call(Method::ActivePools, what, |state| Ok(state.active_storage_pools())).await
     }
 }
 

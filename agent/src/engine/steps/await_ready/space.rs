@@ -81,11 +81,15 @@ impl SpaceWatch {
             }
         };
         (self.unanswered, self.problem) = (0, None);
-        let needed = match owner.view.state {
+        let own = match owner.view.state {
             State::Copying => still_needed(&owner.view.progress, owner.plan.source_allocated),
             // In step: only what the guest writes goes there.
             _ => Bytes(0),
         };
+        // Who came first copies on: of two that do not fit together the later one ends.
+        let turns = &owner.context.turns;
+        let others = turns.needed_by_earlier(owner.id(), &owner.plan.destination);
+        let needed = Bytes(own.0.saturating_add(others.0));
         match seen {
             Seen::Ceph(space) => match room(&pool, &space, &reserve, needed) {
                 Room::Short(text) => {
