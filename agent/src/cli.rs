@@ -5,6 +5,7 @@
 
 mod arguments;
 mod client;
+mod doctor;
 mod failure;
 mod follow;
 mod host;
@@ -17,6 +18,7 @@ mod passphrases;
 mod plan;
 mod pool_file;
 mod render;
+mod resolve;
 
 use std::process::ExitCode;
 
@@ -57,6 +59,9 @@ fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
         Command::Migrate(migrate) => block_on(migrate::run(&socket, migrate, output)),
         Command::Ops { command } => block_on(ops::run(&socket, command, output)),
         Command::Leftovers { command } => block_on(leftovers::run(&socket, command, output)),
+        Command::Doctor { orphans: _, remove } => {
+            block_on(doctor::orphans(&socket, remove, output))
+        }
         Command::Disks { domain } => block_on(host::disks(&socket, domain, output)),
         Command::Pools => block_on(host::pools(&socket, output)),
         Command::Host => block_on(host::capabilities(&socket, output)),

@@ -28,6 +28,7 @@ use crate::facts::HostFacts;
 use crate::host::copies::HostCopies;
 use crate::host::files::HostFiles;
 use crate::host::images::{HostImages, ImageTimeouts};
+use crate::host::marks::HostMarks;
 use crate::journal::{Journal, JournalError};
 use crate::libvirt::{LibvirtPorts, Timeouts};
 use crate::ports::clock::SystemClock;
@@ -123,15 +124,18 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
 async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
     let libvirt = LibvirtPorts::connect(&config.libvirt_uri, Timeouts::default())?;
     let copies = config.state_dir.join(COPIES);
+    let images = Arc::new(HostImages::new(libvirt.clone(), ImageTimeouts::default()));
+    let files = Arc::new(HostFiles::default());
     let ports = Ports {
         domains: libvirt.clone(),
         jobs: libvirt.clone(),
         events: libvirt.clone(),
         pools: libvirt.clone(),
         copies: Arc::new(HostCopies::new(libvirt.clone(), copies).map_err(DaemonError::Copies)?),
-        secrets: libvirt.clone(),
-        images: Arc::new(HostImages::new(libvirt, ImageTimeouts::default())),
-        files: Arc::new(HostFiles::default()),
+        secrets: libvirt,
+        marks: Arc::new(HostMarks::new(Arc::clone(&images), Arc::clone(&files))),
+        images,
+        files,
         clock: Arc::new(SystemClock),
     };
     let journal = Journal::open(&config.state_dir.join(JOURNAL))?;

@@ -7,13 +7,17 @@
 mod backoff;
 mod begin;
 mod context;
+pub mod doctor;
+mod evidence;
 pub mod inventory;
 mod leftovers;
+mod lives;
 pub mod observe;
 mod owner;
 mod probe;
 mod recovery;
 mod registry;
+mod resolve;
 mod settle;
 mod steps;
 mod turns;
@@ -29,6 +33,7 @@ pub use leftovers::{LeftoverError, Retried};
 use observe::Located;
 use owner::Owner;
 use registry::{Registry, Reservation};
+pub use resolve::{Decision, Examined};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -119,7 +124,8 @@ impl Engine {
                 state = %stored.view.state,
                 "settling an unfinished operation"
             );
-            engine.own(|context, links| recovery::rebuild(context, stored, links));
+            let why = "taken up again after a restart of the agent";
+            engine.own(|context, links| recovery::rebuild(context, stored, links, why));
         }
         engine.context.turns.open();
         let (purge, stop) = (engine.clone().purge(), engine.stop.clone());
@@ -141,13 +147,13 @@ impl Engine {
         let owner = build(Arc::clone(&self.context), links);
         let view = owner.published();
         self.registry.insert(Arc::clone(&view), handle, owner.follow());
-        let (registry, stop) = (Arc::clone(&self.registry), self.stop.clone());
+        let (engine, stop) = (self.clone(), self.stop.clone());
         self.tasks.spawn(async move {
             let id = owner.id().clone();
             // Dropping an owner at any await is a crash like any other: the journal knows what was intended.
-            let end = stop.run_until_cancelled(owner.run()).await;
-            if let Some(view) = end {
-                registry.finish(&id, view);
+            let end = stop.run_until_cancelled(lives::run(&engine.context, owner)).await;
+            if let Some(Some(view)) = end {
+                engine.registry.finish(&id, view);
             }
         });
         view

@@ -139,6 +139,7 @@ impl World {
             self.point(format!("before {method:?}")).await;
         }
         self.live().await;
+        self.quietly(State::guests_write);
         let faults = self.script().next(method);
         let mut fault = None;
         for scripted in faults {

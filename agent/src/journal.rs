@@ -190,6 +190,48 @@ impl Journal {
         .await
     }
 
+    /// Writes records of an undecided operation beside its end. Durable when it returns true; false when it is not
+    /// undecided.
+    pub async fn note_undecided(
+        &self,
+        operation: &OperationId,
+        records: &[Record],
+    ) -> Result<bool, JournalError> {
+        let rows = store::encode(records)?;
+        let id = operation.to_string();
+        let point = || record::summary("resolve", records);
+        self.write(point, move |connection, path| {
+            store::resolve::note(connection, path, &id, &rows)
+        })
+        .await
+    }
+
+    /// Gives an undecided operation its end, with what is left, in one transaction. Durable when it returns true;
+    /// false when it is not undecided.
+    pub async fn resolve(
+        &self,
+        operation: &OperationId,
+        records: &[Record],
+        leftovers: &[Leftover],
+        view: &OperationView,
+    ) -> Result<bool, JournalError> {
+        let rows = store::encode(records)?;
+        let leftovers = store::leftovers::encode(leftovers)?;
+        let id = operation.to_string();
+        let view = store::ViewColumns::new(view)?;
+        let point = || record::summary("resolve", records);
+        self.write(point, move |connection, path| {
+            store::resolve::end(connection, path, &id, &rows, &leftovers, &view)
+        })
+        .await
+    }
+
+    /// One operation whole.
+    pub async fn stored(&self, id: &OperationId) -> Result<Option<StoredOperation>, JournalError> {
+        let id = id.to_string();
+        self.run(move |connection, path| store::stored(connection, path, &id)).await
+    }
+
     /// Every unfinished operation, oldest first.
     pub async fn unfinished(&self) -> Result<Vec<StoredOperation>, JournalError> {
         self.run(store::unfinished).await

@@ -6,11 +6,14 @@
 //!   +----------+-----------+-----------+---------+         +-> back to ready, rolling-back, or needs-operator
 //!                          v
 //!                    rolling-back -> failed | cancelled | needs-operator
+//!
+//! needs-operator -> succeeded | failed, once it is decided which volume is the disk's
 //! ```
 //!
 //! From `moved` on the answer is success, whatever else fails.
 
 pub mod admission;
+pub mod evidence;
 pub mod failure;
 pub mod leftover;
 pub mod progress;
@@ -21,6 +24,7 @@ pub mod state;
 pub mod view;
 
 pub use admission::{Admission, admit};
+pub use evidence::{Evidence, Found, Kept, Names, Resolution};
 pub use failure::{Failure, FailureCause, RetryClass, Side};
 pub use leftover::{Leftover, LeftoverKind};
 pub use progress::{Converges, Phase, Progress, RateMeter};

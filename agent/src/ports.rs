@@ -11,6 +11,7 @@ pub mod events;
 pub mod files;
 pub mod images;
 pub mod jobs;
+pub mod marks;
 pub mod pools;
 pub mod secrets;
 
@@ -31,6 +32,7 @@ pub use files::{
 };
 pub use images::{ImageObservation, Images, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
+pub use marks::{Mark, MarkedVolume, Marks, Search};
 pub use pools::StoragePools;
 pub use secrets::{NewSecret, Secrets, VolumeSecret};
 
@@ -49,6 +51,8 @@ pub struct Ports {
     pub files: Arc<dyn Files>,
     /// Copies of volumes nobody uses.
     pub copies: Arc<dyn ImageCopies>,
+    /// Marks of destinations.
+    pub marks: Arc<dyn Marks>,
     /// Storage pools of libvirt.
     pub pools: Arc<dyn StoragePools>,
     /// libvirt secrets of volumes.

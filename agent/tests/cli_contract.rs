@@ -398,3 +398,81 @@ fn an_operation_id_that_breaks_its_rule_is_a_usage_error_and_nothing_is_sent() {
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
 }
+
+#[tokio::test]
+async fn an_undecided_operation_is_shown_decided_and_settled() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vdo", "--to", "ceph", "--operation-id", "op-1"];
+    assert_eq!(ended(at(&served, &migrate)).await.0, 6);
+    let (exit, out, err) = ended(at(&served, &["ops", "resolve", "op-1"])).await;
+    assert_eq!(exit, 6, "{err}");
+    for part in [
+        "hint          both volumes are kept",
+        "evidence          QEMU uses the destination, but was started again meanwhile",
+        "evidence          the stored definition names the source",
+        "keep source       not possible now: QEMU uses the destination",
+        "keep destination  volferry ops resolve op-1 --keep destination",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (exit, _, err) = ended(at(&served, &["ops", "settle", "op-1"])).await;
+    assert_eq!(exit, 3);
+    assert!(err.contains("nothing proves yet"), "{err}");
+    let keep = ["ops", "resolve", "op-1", "--keep"];
+    let (exit, out, err) = ended(at(&served, &[&keep[..], &["source"]].concat())).await;
+    assert_eq!((exit, out.as_str()), (3, ""), "{err}");
+    assert!(err.contains("QEMU uses the destination"), "{err}");
+    let (exit, out, _) = ended(at(&served, &[&keep[..], &["destination"]].concat())).await;
+    assert_eq!(exit, 0);
+    assert!(out.contains("succeeded") && out.contains("decided       for the destination by uid"));
+    let again = [&keep[..], &["destination", "--output", "json"]].concat();
+    let (exit, out, err) = ended(at(&served, &again)).await;
+    assert_eq!(exit, 3, "{err}");
+    assert!(out.contains("needs no operator"), "{out}");
+}
+
+#[tokio::test]
+async fn a_decision_that_leaves_the_other_volume_ends_with_1_and_mistakes_with_2() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vdo", "--to", "ceph", "--operation-id", "op-1"];
+    assert_eq!(ended(at(&served, &migrate)).await.0, 6);
+    let keep = ["ops", "resolve", "op-1", "--keep", "destination", "--remove-other"];
+    let (exit, out, err) = ended(at(&served, &[&keep[..], &["--output", "json"]].concat())).await;
+    assert_eq!(exit, 1, "{err}");
+    let told: Value = serde_json::from_str(&out).expect("an object");
+    assert_eq!(told["removal"]["outcome"], "stays");
+    assert_eq!(told["operation"]["resolution"]["kept"], "destination");
+    assert_eq!(told["operation"]["place"], "destination");
+    for mistake in [
+        &["ops", "resolve", "op-1", "--keep", "both"][..],
+        &["ops", "resolve", "op-1", "--remove-other"],
+    ] {
+        assert_eq!(ended(at(&served, mistake)).await.0, 2, "{mistake:?}");
+    }
+}
+
+#[tokio::test]
+async fn orphans_are_listed_and_removed_when_asked() {
+    let served = Served::start().await;
+    let (exit, out, err) = ended(at(&served, &["doctor", "--orphans"])).await;
+    assert_eq!(exit, 0, "{err}");
+    for part in [
+        "remove    volferry doctor --orphans --remove lost-1",
+        "remove    not possible now: domain web uses it",
+        "location  /mnt/nfs-1/.volferry-lost-1",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (_, out, _) = ended(at(&served, &["doctor", "--orphans", "--output", "json"])).await;
+    let told: Value = serde_json::from_str(&out).expect("an object");
+    assert_eq!(told["orphans"][1]["kept"], "domain web uses it");
+    let remove = |id: &str| at(&served, &["doctor", "--orphans", "--remove", id]);
+    let (exit, out, _) = ended(remove("lost-1")).await;
+    assert_eq!((exit, out.as_str()), (0, "/mnt/nfs-1/.volferry-lost-1 is removed\n"));
+    for (id, words) in [("lost-2", "domain web uses it"), ("lost-3", "no pool has an orphan")] {
+        let (exit, out, err) = ended(remove(id)).await;
+        assert_eq!((exit, out.as_str()), (3, ""), "{err}");
+        assert!(err.contains(words), "{err}");
+    }
+    assert_eq!(ended(at(&served, &["doctor"])).await.0, 2);
+}

@@ -20,6 +20,8 @@ mod images;
 #[path = "real_ports/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests of the real ports alone")]
 mod lab;
+#[path = "contract/marks.rs"]
+mod marks;
 #[path = "contract/offline.rs"]
 mod offline;
 #[path = "contract/real.rs"]
@@ -85,6 +87,8 @@ contract! {
     images::a_name_is_free_after_the_trash_and_may_be_anothers;
     images::a_snapshot_keeps_an_image;
     images::a_pool_or_cluster_that_is_not_there_is_told_apart;
+    marks::a_mark_is_found_under_every_name_until_it_is_taken_away;
+    marks::a_private_name_is_found_without_a_mark;
     files::a_file_gets_no_name_that_is_taken;
     files::a_file_is_removed_by_its_identity_only;
     files::an_open_file_is_renamed_and_removed;

@@ -401,7 +401,8 @@ async fn the_world_refuses_with_its_own_codes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_effect_before_the_pivot_is_undone() {
-    for nth in 1..=3 {
+    // The second one is the destination's mark, on which nothing depends.
+    for nth in [1, 3, 4] {
         for class in [ErrorClass::PermissionDenied, ErrorClass::NoSpace, ErrorClass::Other] {
             let stage = Stage::new(Home::Rbd, true).await;
             stage.world.fault_effect(nth, Fault::Refuse(class, "it says no"));

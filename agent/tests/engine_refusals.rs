@@ -1,5 +1,7 @@
 //! Refusals and failures that need a world made odd on purpose, each with its code.
 
+use std::time::Duration;
+
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::{DISK_SIZE, Home};
@@ -103,13 +105,15 @@ async fn a_disk_that_was_switched_right_before_its_copy_is_not_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_libvirt_is_never_there_to_start_is_given_up() {
+async fn a_copy_libvirt_is_never_there_to_start_ends_at_its_deadline() {
     let stage = Stage::new(Home::Rbd, true).await;
     for nth in 1..200 {
         let away = Fault::Refuse(ErrorClass::Unavailable, "libvirt is away");
         stage.world.fault(Method::StartCopy, nth, away);
     }
-    let view = stage.run(&stage.guest.request("ceph-ssd")).await;
+    let mut request = stage.guest.request("ceph-ssd");
+    request.deadline = Some(Duration::from_secs(600));
+    let view = stage.run(&request).await;
     let failure = view.failure.clone().expect("a failure");
     assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::LibvirtGone));
     assert_eq!(failure.side, Side::Host);

@@ -302,3 +302,64 @@ async fn a_name_somebody_is_moving_to_is_taken() {
     stage.agent.end(&winner.operation).await;
     assert!(engine.migrate(loser).await.is_ok(), "the name is free again");
 }
+
+/// A running copy whose cluster goes away, and comes back when it is told.
+async fn silent(request: impl FnOnce(&mut MigrateSpec)) -> (Stage, MigrateSpec) {
+    let stage = Stage::new(Home::File, true).await;
+    pace(&stage, 1, 0);
+    let mut spec = stage.guest.request("ceph-ssd");
+    request(&mut spec);
+    stage.begin(&spec).await;
+    stage.reaches(&spec, State::Copying).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    stage.world.with(|state| state.clusters[1].reachable = false);
+    (stage, spec)
+}
+
+async fn detail(stage: &Stage, spec: &MigrateSpec) -> (State, String) {
+    let view = stage.agent.engine.operation(&spec.operation).await.expect("it is known");
+    (view.state, view.detail.clone().unwrap_or_default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_whose_pool_does_not_answer_is_shown_as_stalled_and_goes_on_afterwards() {
+    let (stage, spec) = silent(|_| ()).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let (state, text) = detail(&stage, &spec).await;
+    assert_eq!(state, State::Copying);
+    assert!(text.starts_with("pool-stalled: nothing was copied for 5"), "{text}");
+    assert!(text.contains("pool ceph-ssd does not answer"), "{text}");
+    stage.world.with(|state| state.clusters[1].reachable = true);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (state, text) = detail(&stage, &spec).await;
+    assert_eq!((state, text.as_str()), (State::Copying, ""));
+    assert_eq!(stage.end(&spec).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_of_a_stalled_copy_says_what_it_waits_for_and_removes_nothing_meanwhile() {
+    let (stage, spec) = silent(|_| ()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    stage.agent.engine.cancel(&spec.operation).await.expect("it copies");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let (state, text) = detail(&stage, &spec).await;
+    assert_eq!(state, State::RollingBack);
+    assert!(text.contains("no answer within 30 s (pool-stalled: pool ceph-ssd does not"), "{text}");
+    assert!(!stage.world.calls().contains(&Method::RemoveImage));
+    stage.world.with(|state| state.clusters[1].reachable = true);
+    let view = stage.end(&spec).await;
+    assert_eq!((view.state, view.failure.as_ref()), (State::Cancelled, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_stalled_copy_is_its_pools_fault() {
+    let (stage, spec) = silent(|spec| spec.deadline = Some(Duration::from_secs(900))).await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(detail(&stage, &spec).await.0, State::RollingBack);
+    stage.world.with(|state| state.clusters[1].reachable = true);
+    let view = stage.end(&spec).await;
+    let failure = view.failure.clone().expect("a failure");
+    assert_eq!((view.state, failure.cause), (State::Failed, FailureCause::PoolStalled));
+    assert_eq!(failure.side, Side::Destination);
+    assert!(failure.text.contains("the deadline passed: pool-stalled"), "{failure}");
+}

@@ -102,6 +102,9 @@ pub enum ClusterError {
     /// The cluster's identity cannot be read.
     #[error("cannot read the cluster's id")]
     Fsid(#[source] Errno),
+    /// The images of a pool cannot be listed.
+    #[error("cannot list the images of pool {0}")]
+    List(PoolName, #[source] Errno),
     /// The monitors' answer is not what it should be.
     #[error("cannot read the monitors' answer to {command:?}")]
     Answer {
@@ -131,6 +134,7 @@ impl ClusterError {
             Self::Connect { source, .. }
             | Self::Pool { source, .. }
             | Self::Command { source, .. }
+            | Self::List(_, source)
             | Self::Fsid(source) => source.class(),
             Self::NotListed(_) => ErrorClass::NotFound,
             Self::Option { .. } | Self::Answer { .. } => ErrorClass::Other,
@@ -144,6 +148,7 @@ impl ClusterError {
             | Self::Connect { source, .. }
             | Self::Pool { source, .. }
             | Self::Command { source, .. }
+            | Self::List(_, source)
             | Self::Fsid(source) => Some(*source),
             Self::Key { .. } | Self::Answer { .. } | Self::NotListed(_) => None,
         }

@@ -205,6 +205,16 @@ impl Pool {
         })
     }
 
+    /// Names of all images of the pool. One whose name is none this crate takes is left out.
+    ///
+    /// # Errors
+    /// [`ClusterError::List`].
+    pub fn list(&self) -> Result<Vec<ImageName>, ClusterError> {
+        let failed = |source| ClusterError::List(self.name.clone(), source);
+        let names = self.handle.list().map_err(failed)?;
+        Ok(names.iter().filter_map(|name| ImageName::new(name).ok()).collect())
+    }
+
     /// A metadata value of the image, `None` when the key is not set.
     ///
     /// # Errors

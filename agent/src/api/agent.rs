@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::engine::doctor::{Orphan, OrphanError, Orphans};
 use crate::engine::{
-    CommandError, DiskListing, Engine, HostListing, LeftoverError, PoolListing, Retried,
-    ViewReceiver,
+    CommandError, Decision, DiskListing, Engine, Examined, HostListing, LeftoverError, PoolListing,
+    Retried, ViewReceiver,
 };
 use crate::operation::{Leftover, OperationView};
 use crate::plan::{Plan, Refusal};
@@ -43,6 +44,16 @@ pub trait Agent: Send + Sync + 'static {
         limit: Option<BytesPerSecond>,
     ) -> Result<Arc<OperationView>, CommandError>;
 
+    /// The evidence about an operation's two volumes; nothing is changed.
+    async fn examine(&self, id: &OperationId) -> Result<Examined, CommandError>;
+
+    /// Decides which volume is the disk's, of an operation that needs an operator.
+    async fn resolve(&self, id: &OperationId, decision: Decision)
+    -> Result<Examined, CommandError>;
+
+    /// Asks the world again about an operation that needs an operator.
+    async fn settle(&self, id: &OperationId) -> Result<Examined, CommandError>;
+
     /// What finished operations could not remove, oldest first.
     async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError>;
 
@@ -51,6 +62,12 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Drops the record of what is left and touches nothing.
     async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError>;
+
+    /// Destinations that no operation knows.
+    async fn orphans(&self) -> Result<Orphans, OrphanError>;
+
+    /// Removes those of an operation.
+    async fn remove_orphan(&self, id: &OperationId) -> Result<Vec<Orphan>, OrphanError>;
 
     /// Disks of a domain.
     async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal>;
@@ -100,6 +117,22 @@ impl Agent for Engine {
         Engine::set_bandwidth(self, id, limit).await
     }
 
+    async fn examine(&self, id: &OperationId) -> Result<Examined, CommandError> {
+        Engine::examine(self, id).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &OperationId,
+        decision: Decision,
+    ) -> Result<Examined, CommandError> {
+        Engine::resolve(self, id, decision).await
+    }
+
+    async fn settle(&self, id: &OperationId) -> Result<Examined, CommandError> {
+        Engine::settle(self, id).await
+    }
+
     async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError> {
         Engine::leftovers(self).await
     }
@@ -110,6 +143,14 @@ impl Agent for Engine {
 
     async fn forget_leftover(&self, id: &LeftoverId) -> Result<Leftover, LeftoverError> {
         Engine::forget_leftover(self, id).await
+    }
+
+    async fn orphans(&self) -> Result<Orphans, OrphanError> {
+        Engine::orphans(self).await
+    }
+
+    async fn remove_orphan(&self, id: &OperationId) -> Result<Vec<Orphan>, OrphanError> {
+        Engine::remove_orphan(self, id).await
     }
 
     async fn disks(&self, domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {

@@ -6,6 +6,7 @@
 pub mod inventory;
 pub mod leftover;
 pub mod operation;
+pub mod orphans;
 pub mod plan;
 pub mod request;
 pub mod words;

@@ -14,7 +14,8 @@ use tracing::{error, info};
 use super::agent::Agent;
 use super::convert::request;
 use super::{pb, status, watch};
-use crate::engine::CommandError;
+use crate::engine::doctor::Orphans;
+use crate::engine::{CommandError, Decision, Examined};
 use crate::operation::OperationView;
 use crate::plan::Refusal;
 use crate::spec::{DomainReference, MigrateSpec};
@@ -147,6 +148,35 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         commanded(self.whole(|agent| async move { agent.set_bandwidth(&id, limit).await }).await?)
     }
 
+    async fn resolve_operation(
+        &self,
+        request: Request<pb::ResolveOperationRequest>,
+    ) -> Answer<pb::ResolveOperationResponse> {
+        let caller = caller(&request);
+        let request = request.into_inner();
+        let keep = request::kept(&request)?;
+        let remove_other = request.remove_other;
+        let id = request::operation_id(request.operation_id)?;
+        let Some(keep) = keep else {
+            return examined(self.agent.examine(&id).await);
+        };
+        let by = caller.map_or("an unknown caller".to_owned(), |uid| format!("uid {uid}"));
+        info!(operation = %id, %keep, remove_other, caller, "resolving asked for");
+        let decision = Decision { keep, remove_other, by };
+        let answer = self.whole(|agent| async move { agent.resolve(&id, decision).await }).await?;
+        examined(answer)
+    }
+
+    async fn settle_operation(
+        &self,
+        request: Request<pb::SettleOperationRequest>,
+    ) -> Answer<pb::ResolveOperationResponse> {
+        let caller = caller(&request);
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        info!(operation = %id, caller, "settling asked for");
+        examined(self.whole(|agent| async move { agent.settle(&id).await }).await?)
+    }
+
     async fn list_leftovers(
         &self,
         _request: Request<pb::ListLeftoversRequest>,
@@ -181,6 +211,32 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         match self.whole(|agent| async move { agent.forget_leftover(&id).await }).await? {
             Ok(leftover) => Ok(Response::new(pb::Leftover::from(&leftover))),
             Err(error) => Err(status::leftover_status(&error)),
+        }
+    }
+
+    async fn list_orphans(
+        &self,
+        _request: Request<pb::ListOrphansRequest>,
+    ) -> Answer<pb::ListOrphansResponse> {
+        match self.agent.orphans().await {
+            Ok(orphans) => Ok(Response::new(pb::ListOrphansResponse::from(&orphans))),
+            Err(error) => Err(status::orphan_status(&error)),
+        }
+    }
+
+    async fn remove_orphan(
+        &self,
+        request: Request<pb::RemoveOrphanRequest>,
+    ) -> Answer<pb::ListOrphansResponse> {
+        let caller = caller(&request);
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        info!(operation = %id, caller, "removal of orphans asked for");
+        match self.whole(|agent| async move { agent.remove_orphan(&id).await }).await? {
+            Ok(found) => {
+                let removed = Orphans { found, unread: vec![] };
+                Ok(Response::new(pb::ListOrphansResponse::from(&removed)))
+            }
+            Err(error) => Err(status::orphan_status(&error)),
         }
     }
 
@@ -224,6 +280,13 @@ fn admitted(answer: Result<Arc<OperationView>, Refusal>) -> Answer<pb::Operation
 fn commanded(answer: Result<Arc<OperationView>, CommandError>) -> Answer<pb::Operation> {
     match answer {
         Ok(view) => Ok(Response::new(pb::Operation::from(&*view))),
+        Err(error) => Err(status::command_status(&error)),
+    }
+}
+
+fn examined(answer: Result<Examined, CommandError>) -> Answer<pb::ResolveOperationResponse> {
+    match answer {
+        Ok(examined) => Ok(Response::new(pb::ResolveOperationResponse::from(&examined))),
         Err(error) => Err(status::command_status(&error)),
     }
 }

@@ -8,6 +8,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use super::pb;
+use crate::engine::doctor::OrphanError;
 use crate::engine::{CommandError, LeftoverError};
 use crate::operation::{RetryClass, State};
 use crate::plan::{Refusal, RefusalCode};
@@ -107,6 +108,7 @@ pub const fn reason_exit(reason: pb::CommandReason) -> Exit {
     match reason {
         pb::CommandReason::UnknownOperation
         | pb::CommandReason::UnknownLeftover
+        | pb::CommandReason::UnknownOrphan
         | pb::CommandReason::NotAllowed => Exit::Refused,
         pb::CommandReason::AgentFault | pb::CommandReason::Unspecified => Exit::Failed,
     }
@@ -175,6 +177,22 @@ pub fn leftover_status(error: &LeftoverError) -> Status {
             problem_status(Code::Internal, reason, RetryClass::Later, error)
         }
     }
+}
+
+/// The status of a search for orphans, or of their removal, that was not carried out.
+pub fn orphan_status(error: &OrphanError) -> Status {
+    let (code, reason, retry) = match error {
+        OrphanError::Unknown(_) => {
+            (Code::NotFound, pb::CommandReason::UnknownOrphan, RetryClass::Never)
+        }
+        OrphanError::Kept { .. } => {
+            (Code::FailedPrecondition, pb::CommandReason::NotAllowed, RetryClass::Later)
+        }
+        OrphanError::Journal(_) => {
+            (Code::Internal, pb::CommandReason::AgentFault, RetryClass::Later)
+        }
+    };
+    problem_status(code, reason, retry, error)
 }
 
 fn problem_status(

@@ -102,6 +102,17 @@ pub enum Command {
         #[command(subcommand)]
         command: LeftoversCommand,
     },
+    /// Look for what no operation knows, such as copies that outlived a lost journal
+    ///
+    /// Without --remove, nothing is changed.
+    Doctor {
+        /// Volumes in the pools that an operation of the agent made and no operation knows
+        #[arg(long, required = true)]
+        orphans: bool,
+        /// End the copy into the orphans of this operation and remove them, if nobody uses them
+        #[arg(long, value_name = "ID", requires = "orphans")]
+        remove: Option<String>,
+    },
     /// List the disks of a domain and which of them can be moved
     Disks {
         /// The domain, by name or uuid
@@ -389,6 +400,34 @@ pub enum OpsCommand {
         #[arg(value_name = "RATE", value_parser = limit)]
         limit: Limit,
     },
+    /// Ask QEMU again about an operation that needs an operator; with proof it ends by itself
+    Settle {
+        /// The operation
+        id: String,
+    },
+    /// Decide which volume is the disk's, of an operation that needs an operator
+    ///
+    /// Without --keep, the evidence is shown and nothing is changed. The stored definition is made to
+    /// name the volume that is kept; refused while QEMU uses the other one.
+    Resolve {
+        /// The operation
+        id: String,
+        /// The volume to keep
+        #[arg(long, value_name = "VOLUME", value_enum)]
+        keep: Option<Keep>,
+        /// Remove the other volume too, if it still is the recorded one and no domain uses it
+        #[arg(long, requires = "keep")]
+        remove_other: bool,
+    },
+}
+
+/// One of an operation's two volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// The disk stays where it was
+    Source,
+    /// The disk has moved
+    Destination,
 }
 
 /// `volferry leftovers`.

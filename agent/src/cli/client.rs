@@ -118,6 +118,25 @@ impl Client {
         Ok(self.inner.set_bandwidth(bounded(request, QUICK)).await?.into_inner())
     }
 
+    /// The evidence about its volumes, and the decision which one is kept.
+    pub async fn resolve(
+        &mut self,
+        id: &str,
+        keep: pb::Place,
+        remove_other: bool,
+    ) -> Result<pb::ResolveOperationResponse, Failure> {
+        let operation_id = id.to_owned();
+        let request = pb::ResolveOperationRequest { operation_id, keep: keep.into(), remove_other };
+        let longest = if remove_other { REMOVING } else { LOOKING };
+        Ok(self.inner.resolve_operation(bounded(request, longest)).await?.into_inner())
+    }
+
+    /// Asks the world again about it.
+    pub async fn settle(&mut self, id: &str) -> Result<pb::ResolveOperationResponse, Failure> {
+        let request = pb::SettleOperationRequest { operation_id: id.to_owned() };
+        Ok(self.inner.settle_operation(bounded(request, REMOVING)).await?.into_inner())
+    }
+
     /// What operations left behind.
     pub async fn leftovers(&mut self) -> Result<Vec<pb::Leftover>, Failure> {
         let request = pb::ListLeftoversRequest {};
@@ -137,6 +156,21 @@ impl Client {
     pub async fn forget_leftover(&mut self, leftover_id: String) -> Result<pb::Leftover, Failure> {
         let request = pb::ForgetLeftoverRequest { leftover_id };
         Ok(self.inner.forget_leftover(bounded(request, QUICK)).await?.into_inner())
+    }
+
+    /// Volumes no operation knows.
+    pub async fn orphans(&mut self) -> Result<pb::ListOrphansResponse, Failure> {
+        let request = pb::ListOrphansRequest {};
+        Ok(self.inner.list_orphans(bounded(request, REMOVING)).await?.into_inner())
+    }
+
+    /// Removes those of an operation.
+    pub async fn remove_orphan(
+        &mut self,
+        operation_id: String,
+    ) -> Result<pb::ListOrphansResponse, Failure> {
+        let request = pb::RemoveOrphanRequest { operation_id };
+        Ok(self.inner.remove_orphan(bounded(request, REMOVING)).await?.into_inner())
     }
 
     /// Disks of a domain.

@@ -83,6 +83,14 @@ fn retried(answer: &pb::RetryLeftoverResponse, output: &mut Output) -> Result<Ex
     Ok(retry_exit(answer.outcome()))
 }
 
+/// A removal that was tried.
+pub fn removal_json(answer: &pb::RetryLeftoverResponse) -> Value {
+    json!({
+        "outcome": word(answer.outcome().as_str_name(), "RETRY_OUTCOME_"),
+        "leftover": answer.leftover.as_ref().map(leftover_json),
+    })
+}
+
 fn kind(leftover: &pb::Leftover) -> String {
     word(leftover.kind().as_str_name(), "LEFTOVER_KIND_")
 }

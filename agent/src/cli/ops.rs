@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::arguments::{Limit, OpsCommand};
+use super::arguments::{Keep, Limit, OpsCommand};
 use super::client::Client;
 use super::failure::Failure;
 use super::follow;
 use super::output::{self, Output};
 use super::render::{json, operation, table};
+use super::resolve;
 use crate::api::pb;
 use crate::api::status::Exit;
 
@@ -51,6 +52,18 @@ pub async fn run(socket: &Path, command: OpsCommand, output: &mut Output) -> Res
                 None => "no limit".to_owned(),
             };
             taken(&operation, &told, output)
+        }
+        OpsCommand::Settle { id } => resolve::decided(&client.settle(&id).await?, output),
+        OpsCommand::Resolve { id, keep: None, .. } => {
+            let answer = client.resolve(&id, pb::Place::Unspecified, false).await?;
+            resolve::evidence(&answer, output)
+        }
+        OpsCommand::Resolve { id, keep: Some(keep), remove_other } => {
+            let keep = match keep {
+                Keep::Source => pb::Place::Source,
+                Keep::Destination => pb::Place::Destination,
+            };
+            resolve::decided(&client.resolve(&id, keep, remove_other).await?, output)
         }
     }
 }

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::begin::sleep_until;
 use super::context::Tuning;
+use super::owner::{Owner, Stop};
+use crate::operation::{Failure, FailureCause, Side};
+use crate::ports::ErrorClass;
 
 /// The waits between tries of one call.
 #[derive(Debug)]
@@ -34,4 +38,65 @@ impl Backoff {
         self.next = (self.next * 2).min(self.longest);
         true
     }
+}
+
+/// The waits of an operation that has not begun to copy: without a bound while libvirt is away, bounded while
+/// something else is in the way. A cancel and the deadline end them.
+#[derive(Debug)]
+pub struct Patience {
+    tuning: Tuning,
+    backoff: Backoff,
+    away: bool,
+    deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// Patience that begins now.
+    pub fn new(owner: &Owner) -> Self {
+        let tuning = owner.context.tuning;
+        let deadline = owner.plan.spec.deadline.map(|deadline| owner.expires(deadline));
+        let backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+        Self { tuning, backoff, away: false, deadline }
+    }
+
+    /// Waits before the next try; false when patience with what is not libvirt's absence is at its end.
+    ///
+    /// Errors: a cancel, or the deadline.
+    pub async fn wait(&mut self, owner: &mut Owner, class: ErrorClass) -> Result<bool, Stop> {
+        let away = class == ErrorClass::Unavailable;
+        if away != self.away {
+            self.away = away;
+            self.backoff = match away {
+                true => Backoff::unbounded(&self.tuning),
+                false => Backoff::bounded(&self.tuning, self.tuning.busy_patience),
+            };
+        }
+        let deadline = self.deadline;
+        loop {
+            owner.check_cancel()?;
+            tokio::select! {
+                more = self.backoff.wait() => return Ok(more),
+                changed = owner.wishes.changed() => if changed.is_err() {
+                    // The registry is gone with the daemon; this task ends with it.
+                    std::future::pending::<()>().await;
+                },
+                () = sleep_until(deadline) => return Err(passed(away)),
+            }
+        }
+    }
+}
+
+fn passed(away: bool) -> Stop {
+    Stop::Failed(match away {
+        true => Failure::new(
+            FailureCause::LibvirtGone,
+            Side::Host,
+            "the deadline passed while libvirt was away",
+        ),
+        false => Failure::new(
+            FailureCause::Deadline,
+            Side::Host,
+            "the deadline passed before the copy could begin",
+        ),
+    })
 }

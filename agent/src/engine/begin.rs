@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use super::backoff::Patience;
 use super::observe;
 use super::owner::{Owner, Stop, internal};
 use super::steps::secret_needed;
@@ -11,6 +11,7 @@ use super::turns;
 use crate::operation::queue::Turn;
 use crate::operation::{Event, Failure, FailureCause, Side};
 use crate::plan::{Plan, Refusal, stale};
+use crate::ports::ErrorClass;
 
 /// Takes an operation from `queued` to `planned`.
 pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
@@ -76,10 +77,18 @@ pub async fn sleep_until(deadline: Option<Instant>) {
 ///
 /// Errors: the world no longer allows it, or it would move something else.
 async fn plan_again(owner: &mut Owner) -> Result<Plan, Stop> {
-    let tuning = owner.context.tuning;
-    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    let mut patience = Patience::new(owner);
     let plan = loop {
         owner.check_cancel()?;
+        let reference = owner.plan.domain.clone().into();
+        let seen = owner.context.ports.domains.observe(&reference).await;
+        if let Err(error) = seen
+            && error.class == ErrorClass::Unavailable
+        {
+            owner.say(Some(format!("waiting for libvirt: {}", error.message)));
+            patience.wait(owner, error.class).await?;
+            continue;
+        }
         let refusal = match look(owner).await {
             Ok(plan) => break plan,
             Err(refusal) => refusal,
@@ -88,7 +97,7 @@ async fn plan_again(owner: &mut Owner) -> Result<Plan, Stop> {
             return Err(Stop::Failed(stale::failure(&refusal)));
         }
         owner.say(Some(format!("looking at everything again: {}", refusal.message)));
-        if !backoff.wait().await {
+        if !patience.wait(owner, ErrorClass::Busy).await? {
             return Err(Stop::Failed(stale::failure(&refusal)));
         }
     };

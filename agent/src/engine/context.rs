@@ -8,6 +8,10 @@ use super::registry::Registry;
 use super::turns::Turns;
 use crate::facts::HostFacts;
 use crate::journal::Journal;
+#[cfg(feature = "testing")]
+use crate::journal::What;
+#[cfg(feature = "testing")]
+use crate::plan::StepKind;
 use crate::ports::Ports;
 
 /// Everything an owner task works with.
@@ -50,6 +54,9 @@ pub struct Tuning {
     pub purge_period: Duration,
     /// How long starting a job is tried against a domain whose lock is held elsewhere.
     pub busy_patience: Duration,
+    /// A step whose intent is not written down: a fault that tests must notice.
+    #[cfg(feature = "testing")]
+    pub without_intent: Option<StepKind>,
 }
 
 impl Default for Tuning {
@@ -63,6 +70,19 @@ impl Default for Tuning {
             removal_patience: Duration::from_secs(45),
             purge_period: Duration::from_secs(600),
             busy_patience: Duration::from_secs(60),
+            #[cfg(feature = "testing")]
+            without_intent: None,
         }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Tuning {
+    /// Leaves the intent out that is not to be written down.
+    pub(super) fn forget_intent(&self, mut what: Vec<What>) -> Vec<What> {
+        what.retain(
+            |what| !matches!(what, What::Intent { step } if Some(*step) == self.without_intent),
+        );
+        what
     }
 }

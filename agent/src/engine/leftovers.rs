@@ -13,8 +13,8 @@ use super::steps::volumes;
 use super::{Engine, users};
 use crate::journal::JournalError;
 use crate::operation::{Leftover, LeftoverKind};
-use crate::plan::Step;
 use crate::plan::complete::not_mounted;
+use crate::plan::{Plan, Step};
 use crate::ports::{ErrorClass, PortError};
 use crate::report::chain;
 use crate::spec::{Identity, LeftoverId, PoolKind, VolumeLocation};
@@ -60,11 +60,23 @@ pub enum Retried {
 
 /// Records a volume that stays, to be written down with the operation's end.
 pub fn leave(owner: &mut Owner, left: LeftBehind) {
-    let plan = &owner.plan;
+    let since = owner.context.ports.clock.now();
+    let leftover = record(&owner.plan, owner.memory.created.clone(), left, since);
+    owner.leftovers.retain(|other| other.id != leftover.id);
+    owner.leftovers.push(leftover);
+}
+
+/// The record of a volume that stays. `created` is the destination's identity.
+pub fn record(
+    plan: &Plan,
+    created: Option<Identity>,
+    left: LeftBehind,
+    since: SystemTime,
+) -> Leftover {
     let LeftBehind { kind, location, reason } = left;
     let (own_name, identity) = match kind {
-        LeftoverKind::Source => (retired(owner), Some(plan.source_identity.clone())),
-        LeftoverKind::Destination => (Some(private(owner)), owner.memory.created.clone()),
+        LeftoverKind::Source => (retired(plan), Some(plan.source_identity.clone())),
+        LeftoverKind::Destination => (Some(private(plan)), created),
         // Whatever has this name is the operation's.
         LeftoverKind::Private => (None, None),
         LeftoverKind::Trash => (None, Some(plan.source_identity.clone())),
@@ -81,9 +93,9 @@ pub fn leave(owner: &mut Owner, left: LeftBehind) {
         (LeftoverKind::Source, source @ VolumeLocation::File { .. }) => Some(source.clone()),
         _ => None,
     };
-    let leftover = Leftover {
-        id: owner.id().leftover(kind.as_str()),
-        operation: owner.id().clone(),
+    Leftover {
+        id: plan.spec.operation.leftover(kind.as_str()),
+        operation: plan.spec.operation.clone(),
         domain: plan.domain.clone(),
         kind,
         own_name: own_name.unwrap_or_else(|| location.clone()),
@@ -92,13 +104,11 @@ pub fn leave(owner: &mut Owner, left: LeftBehind) {
         identity,
         snapshots,
         due: None,
-        since: owner.context.ports.clock.now(),
+        since,
         reason,
         tries: 0,
         last_try: None,
-    };
-    owner.leftovers.retain(|other| other.id != leftover.id);
-    owner.leftovers.push(leftover);
+    }
 }
 
 /// Records a source in the trash folder of its pool, which is removed when `due` has come.
@@ -110,15 +120,15 @@ pub fn leave_in_trash(owner: &mut Owner, location: VolumeLocation, due: SystemTi
     }
 }
 
-fn retired(owner: &Owner) -> Option<VolumeLocation> {
-    owner.plan.steps.iter().find_map(|step| match step {
+fn retired(plan: &Plan) -> Option<VolumeLocation> {
+    plan.steps.iter().find_map(|step| match step {
         Step::RetireSource { to, .. } => Some(to.clone()),
         _ => None,
     })
 }
 
-fn private(owner: &Owner) -> VolumeLocation {
-    owner.plan.destination.renamed(&owner.id().private_volume_name())
+fn private(plan: &Plan) -> VolumeLocation {
+    plan.destination.renamed(&plan.spec.operation.private_volume_name())
 }
 
 impl Engine {
@@ -163,7 +173,7 @@ impl Engine {
         Ok(retried)
     }
 
-    /// Removes what is in the trash and due, now and from time to time, until it is dropped.
+    /// Removes what is in the trash and due, and what appeared late, now and from time to time, until it is dropped.
     pub(super) async fn purge(self) {
         loop {
             match self.context.journal.leftovers().await {
@@ -176,6 +186,7 @@ impl Engine {
                 }
                 Err(error) => tracing::warn!(error = %chain(&error), "purge"),
             }
+            self.sweep().await;
             tokio::time::sleep(self.context.tuning.purge_period).await;
         }
     }
@@ -210,6 +221,9 @@ async fn remove(context: &Context, leftover: &mut Leftover) -> Result<bool, Stri
         none_left(deleted)?;
     }
     none_left(volumes::remove(ports, own_name, &identity).await)?;
+    if matches!(leftover.kind, LeftoverKind::Destination | LeftoverKind::Private) {
+        volumes::unmark(context, own_name, &leftover.operation).await;
+    }
     Ok(false)
 }
 

@@ -44,12 +44,23 @@ pub struct Handle {
 pub struct Links {
     wishes: watch::Receiver<Wishes>,
     events: broadcast::Receiver<TimedEvent>,
+    /// Those who follow the operation already, when another owner of it was lost.
+    publisher: Option<watch::Sender<Arc<OperationView>>>,
 }
 
 /// Makes both ends. Events are subscribed before the first effect, so that none is missed.
 pub fn link(events: broadcast::Receiver<TimedEvent>) -> (Links, Handle) {
     let (sender, receiver) = watch::channel(Wishes::default());
-    (Links { wishes: receiver, events }, Handle { wishes: sender })
+    (Links { wishes: receiver, events, publisher: None }, Handle { wishes: sender })
+}
+
+/// What the owner that takes the place of a lost one is born with: the same wishes, the same followers.
+pub fn link_again(
+    wishes: watch::Receiver<Wishes>,
+    events: broadcast::Receiver<TimedEvent>,
+    publisher: watch::Sender<Arc<OperationView>>,
+) -> Links {
+    Links { wishes, events, publisher: Some(publisher) }
 }
 
 /// What the owner remembers besides the published view; rebuilt from the journal after a crash.
@@ -123,6 +134,7 @@ pub fn first_view(plan: &Plan, now: SystemTime) -> OperationView {
         warnings: plan.warnings.clone(),
         failure: None,
         result: None,
+        resolution: None,
     }
 }
 
@@ -149,7 +161,13 @@ impl Owner {
         let place = context.turns.enter(&plan, view.state);
         let mut view = view;
         view.detail = turns::detail(place.turn().as_ref(), &view);
-        let (publisher, _) = watch::channel(Arc::new(view.clone()));
+        let publisher = match links.publisher {
+            Some(publisher) => {
+                publisher.send_replace(Arc::new(view.clone()));
+                publisher
+            }
+            None => watch::channel(Arc::new(view.clone())).0,
+        };
         Self {
             context,
             plan,
@@ -178,6 +196,27 @@ impl Owner {
     /// A receiver of the views.
     pub fn follow(&self) -> ViewReceiver {
         self.publisher.subscribe()
+    }
+
+    /// Where the views go, and where the wishes come from: both outlive the owner.
+    pub fn lines(&self) -> (watch::Sender<Arc<OperationView>>, watch::Receiver<Wishes>) {
+        (self.publisher.clone(), self.wishes.clone())
+    }
+
+    /// Ends an operation that no owner can carry on: what has moved has moved; anything else is undone, unless its
+    /// pivot was intended or `nothing_more` can be tried: then it needs an operator.
+    pub async fn give_up(mut self, text: String, nothing_more: bool) -> Arc<OperationView> {
+        if self.view.state.is_moved() {
+            self.warn(format!("the source was not dealt with: {text}"));
+            steps::finish(&mut self).await;
+        } else {
+            let failure = Failure::new(FailureCause::Internal, Side::Host, text);
+            let undecided = nothing_more || self.view.state == State::Pivoting;
+            let stop = if undecided { Stop::Undecided(failure) } else { Stop::Failed(failure) };
+            settle::settle(&mut self, stop).await;
+        }
+        self.publish();
+        self.published()
     }
 
     /// Runs the operation to its end and returns the last view.
@@ -243,6 +282,8 @@ impl Owner {
     /// Writes records down with the present view.
     pub(super) async fn note(&mut self, what: Vec<What>) -> Result<(), JournalError> {
         let at = self.context.ports.clock.now();
+        #[cfg(feature = "testing")]
+        let what = self.context.tuning.forget_intent(what);
         self.unwritten.extend(what.into_iter().map(|what| Record { at, what }));
         let id = self.plan.spec.operation.clone();
         let (records, leftovers) = (&self.unwritten, &self.leftovers);

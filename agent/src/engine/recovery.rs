@@ -8,8 +8,8 @@ use super::owner::{Links, Memory, Owner};
 use crate::journal::{StepOutcome, StoredOperation, What, Wish};
 use crate::operation::{State, transition};
 
-/// Rebuilds the owner of an unfinished operation.
-pub fn rebuild(context: Arc<Context>, stored: StoredOperation, links: Links) -> Owner {
+/// Rebuilds the owner of an unfinished operation; `why` is said until there is more to say.
+pub fn rebuild(context: Arc<Context>, stored: StoredOperation, links: Links, why: &str) -> Owner {
     let StoredOperation { plan, mut view, records } = stored;
     let mut state = State::Queued;
     let mut memory = Memory { resumed: true, ..Memory::default() };
@@ -26,14 +26,15 @@ pub fn rebuild(context: Arc<Context>, stored: StoredOperation, links: Links) -> 
         recall(&mut memory, &record.what);
     }
     view.state = state;
-    view.detail = Some("taken up again after a restart of the agent".to_owned());
+    view.detail = Some(why.to_owned());
     if memory.pivot_wished {
         view.waits_for_pivot = false;
     }
     Owner::with_memory(context, plan, view, memory, links)
 }
 
-fn recall(memory: &mut Memory, what: &What) {
+/// Takes one record into the memory.
+pub fn recall(memory: &mut Memory, what: &What) {
     match what {
         What::Intent { step } if !memory.intended.contains(step) => memory.intended.push(*step),
         What::Done { step, outcome } => {
@@ -56,6 +57,7 @@ fn recall(memory: &mut Memory, what: &What) {
         | What::UndoIntent { .. }
         | What::UndoDone { .. }
         | What::UndoFailed { .. }
+        | What::Resolving { .. }
         | What::Warning { .. } => {}
     }
 }

@@ -211,6 +211,14 @@ impl Registry {
         inner.remember(view, self.most_finished);
     }
 
+    /// An operation that had ended has another end now.
+    pub fn replace(&self, view: Arc<OperationView>) {
+        let mut inner = self.lock();
+        if let Some(known) = inner.finished.get_mut(&view.spec.operation) {
+            *known = view;
+        }
+    }
+
     /// The latest view of an operation at hand.
     pub fn view(&self, id: &OperationId) -> Option<Arc<OperationView>> {
         self.lock().view(id)

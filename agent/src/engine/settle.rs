@@ -1,21 +1,26 @@
 //! The way back: undoes what was done before the pivot, last step first, and names the end.
 
+use std::time::Duration;
+
+use super::evidence;
 use super::leftovers::{self, LeftBehind};
 use super::owner::{Owner, Stop};
-use super::steps::{self, UndoError};
+use super::steps::{self, UndoError, verify_move};
 use crate::journal::What;
-use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::operation::{Event, Failure, FailureCause, Names, Side, State};
 use crate::plan::StepKind;
+
+/// How long evidence is looked for before an operation ends without it.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Ends an operation whose way forward stopped.
 pub async fn settle(owner: &mut Owner, stop: Stop) {
     let end = match stop {
         Stop::Undecided(failure) => {
-            owner.view.failure = Some(failure.clone());
             if !matches!(owner.view.state, State::Pivoting | State::RollingBack) {
-                begin_after_failure(owner, failure).await;
+                begin_after_failure(owner, failure.clone()).await;
             }
-            owner.advance_anyway(Event::ProofMissing, vec![]).await;
+            undecided(owner, failure).await;
             return;
         }
         Stop::Failed(failure) => {
@@ -34,13 +39,45 @@ pub async fn settle(owner: &mut Owner, stop: Stop) {
             continue;
         }
         if let Err(moved) = undo(owner, step).await {
-            owner.view.failure = Some(moved);
-            owner.advance_anyway(Event::ProofMissing, vec![]).await;
+            undecided(owner, moved).await;
             return;
         }
     }
     owner.view.waits_for_pivot = false;
     owner.advance_anyway(end, vec![]).await;
+}
+
+/// Ends without proof: both volumes are kept, the evidence is told, and what is stored names what QEMU uses.
+async fn undecided(owner: &mut Owner, mut failure: Failure) {
+    let (ports, plan) = (owner.context.ports.clone(), owner.plan.clone());
+    let proofs: Vec<_> = owner.memory.proof.into_iter().collect();
+    let looking = evidence::gather(&ports, &plan, owner.memory.created.as_ref(), &proofs);
+    // The end does not wait for storage that hangs.
+    if let Ok(evidence) = tokio::time::timeout(LOOK, looking).await {
+        failure.text = format!("{}. Evidence: {}", failure.text, evidence.lines().join("; "));
+        let stale = matches!(evidence.stored, Names::One(_) | Names::Neither);
+        if let Names::One(used) = evidence.qemu
+            && stale
+            && evidence.stored != Names::One(used)
+        {
+            let place = evidence.location(used);
+            match verify_move::redefine(&ports, &plan, used).await {
+                Ok(Ok(())) => owner.warn(format!(
+                    "the stored definition now names {place}, which QEMU uses: stopping and starting the guest \
+                     finishes it"
+                )),
+                Ok(Err(text)) => {
+                    owner.warn(format!("the stored definition does not name {place}: {text}"));
+                }
+                Err(error) => {
+                    owner.warn(format!("the stored definition does not name {place}: {error}"));
+                }
+            }
+        }
+    }
+    owner.view.waits_for_pivot = false;
+    owner.view.failure = Some(failure);
+    owner.advance_anyway(Event::ProofMissing, vec![]).await;
 }
 
 async fn begin_after_failure(owner: &mut Owner, failure: Failure) {

@@ -166,6 +166,8 @@ pub async fn finish(owner: &mut Owner) {
         owner.advance_anyway(Event::CleaningBegan, vec![]).await;
     }
     let destination = owner.plan.destination.clone();
+    // It is the disk's volume and nobody's destination any more.
+    volumes::unmark(&owner.context, &destination, owner.id()).await;
     let allocated = volumes::allocated(&owner.context.ports, &destination).await;
     if let Err(error) = &allocated {
         owner.warn(format!("how much the destination occupies could not be read: {error}"));

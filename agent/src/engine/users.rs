@@ -46,6 +46,13 @@ pub async fn other_user_by_headers(
     Ok(None)
 }
 
+/// Every domain of the host, described.
+///
+/// Errors: one of them cannot be described, so what it uses is not known.
+pub async fn every(ports: &Ports) -> Result<Vec<DomainObservation>, PortError> {
+    others(ports, None).await
+}
+
 /// Every domain but `own`.
 ///
 /// Errors: one of them cannot be described, so what it uses is not known.

@@ -21,6 +21,7 @@ pub struct Agent {
     /// Its journal.
     pub journal: Journal,
     path: PathBuf,
+    tuning: Tuning,
 }
 
 impl Agent {
@@ -29,24 +30,28 @@ impl Agent {
     /// # Panics
     /// When the journal cannot be opened.
     pub async fn start(scene: &Scene, path: &Path) -> Self {
+        Self::start_with(scene, path, Tuning::default()).await
+    }
+
+    /// The same with other periods and bounds.
+    ///
+    /// # Panics
+    /// When the journal cannot be opened.
+    pub async fn start_with(scene: &Scene, path: &Path, tuning: Tuning) -> Self {
         let journal = scene.world.journal(path).expect("a journal in a folder of the test");
-        let started = Engine::start(
-            scene.world.ports(),
-            journal.clone(),
-            scene.host.clone(),
-            Tuning::default(),
-        );
+        let started =
+            Engine::start(scene.world.ports(), journal.clone(), scene.host.clone(), tuning);
         let engine = started.await.expect("a journal that this version wrote");
-        Self { engine, journal, path: path.to_owned() }
+        Self { engine, journal, path: path.to_owned(), tuning }
     }
 
     /// Drops everything as a kill would, and starts the next life.
     pub async fn restart(self, scene: &Scene) -> Self {
         self.engine.stop().await;
         scene.world.revive_agent();
-        let path = self.path.clone();
+        let (path, tuning) = (self.path.clone(), self.tuning);
         drop(self);
-        Self::start(scene, &path).await
+        Self::start_with(scene, &path, tuning).await
     }
 
     /// Waits until the operation's view passes the test.

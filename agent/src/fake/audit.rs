@@ -29,10 +29,13 @@ impl World {
         self.with(|state| {
             no_job(state, guest)?;
             secrets(state, guest, view)?;
+            never_stopped(state, guest)?;
+            one_end(view)?;
+            unmarked(state, view)?;
             match view.state {
                 Phase::Succeeded => succeeded(state, guest, view, before),
                 Phase::Failed | Phase::Cancelled => rolled_back(state, guest, before),
-                Phase::NeedsOperator => both_kept(state, view),
+                Phase::NeedsOperator => undecided(state, guest, view, before),
                 other => Err(format!("{other} is no end")),
             }
         })
@@ -103,8 +106,45 @@ fn secrets(state: &State, guest: &Guest, view: &OperationView) -> Result<(), Str
     rule(orphan.is_none(), || format!("a secret is left: {orphan:?}"))
 }
 
-/// QEMU, the live XML and the stored XML all name this volume.
+/// Unless somebody else stopped it, the guest still runs in the QEMU it had at first.
+fn never_stopped(state: &State, guest: &Guest) -> Result<(), String> {
+    if state.stopped.contains(&guest.uuid) {
+        return Ok(());
+    }
+    let run = state.domains.get(&guest.uuid).and_then(|domain| domain.qemu.as_ref());
+    let first = state.first_runs.get(&guest.uuid);
+    rule(run.map(|qemu| &qemu.run) == first, || "the guest was stopped".to_owned())
+}
+
+/// A volume that is nobody's destination any more carries no mark; one that stays does, for as long as it stays.
+fn unmarked(state: &State, view: &OperationView) -> Result<(), String> {
+    let kept = view.state == Phase::NeedsOperator;
+    for mark in state.marks.values().filter(|mark| mark.operation == view.spec.operation) {
+        let there = state.volumes().values().any(|identity| *identity == mark.identity);
+        rule(kept || there && view.state != Phase::Succeeded, || format!("{mark:?} is left"))?;
+    }
+    Ok(())
+}
+
+/// There is one end, and it is the last state.
+fn one_end(view: &OperationView) -> Result<(), String> {
+    let ends = view.phases.iter().filter(|phase| phase.state.is_final()).count();
+    let last = view.phases.last().map(|phase| phase.state);
+    rule(ends == 1 && last == Some(view.state), || {
+        format!("{ends} ends, the last state {last:?} and the state {}", view.state)
+    })
+}
+
+/// Every write that was acknowledged to the guest is on this volume.
+fn complete(state: &State, guest: &Guest, place: &VolumeLocation) -> Result<(), String> {
+    let volume = state.volume(place).ok_or_else(|| format!("{place} is gone"))?;
+    let (held, last) = (state.content(&volume.identity), state.acknowledged(&guest.uuid));
+    rule(held >= last, || format!("{place} holds write {held}, and {last} was acknowledged"))
+}
+
+/// QEMU, the live XML and the stored XML all name this volume, and it holds every write.
 fn current(state: &State, guest: &Guest, place: &VolumeLocation) -> Result<(), String> {
+    complete(state, guest, place)?;
     let Some(domain) = state.domains.get(&guest.uuid) else { return Ok(()) };
     if let Some(disk) = domain.disk("vda") {
         let used = &disk.node.volume;
@@ -175,9 +215,32 @@ fn same(
     rule(found == expected, || format!("volumes {found:#?}\ninstead of {expected:#?}"))
 }
 
-fn both_kept(state: &State, view: &OperationView) -> Result<(), String> {
-    for place in [&view.source, &view.destination] {
+/// Both volumes are kept and nothing else was made; one of them holds every write; what QEMU uses is what is stored.
+fn undecided(
+    state: &State,
+    guest: &Guest,
+    view: &OperationView,
+    before: &BTreeMap<String, Identity>,
+) -> Result<(), String> {
+    let places = [&view.source, &view.destination];
+    for place in places {
         rule(state.volume(place).is_some(), || format!("{place} is gone"))?;
     }
-    Ok(())
+    let mut found = state.volumes();
+    found.remove(&view.destination.to_string());
+    same(&found, before)?;
+    let whole: Vec<String> =
+        places.into_iter().filter_map(|place| complete(state, guest, place).err()).collect();
+    rule(whole.len() < 2, || whole.join("; "))?;
+    let failure = view.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    for place in places {
+        rule(failure.contains(&place.to_string()), || format!("{place} is not named: {failure}"))?;
+    }
+    let Some(domain) = state.domains.get(&guest.uuid) else { return Ok(()) };
+    let (Some(disk), Some(stored)) = (domain.disk("vda"), &domain.inactive_xml) else {
+        return Ok(());
+    };
+    let used = &disk.node.volume;
+    let ours = places.into_iter().any(|place| place.to_string() == used.to_string());
+    rule(!ours || names(state, stored, used), || format!("QEMU uses {used}; stored is {stored}"))
 }

@@ -11,6 +11,9 @@ use super::{World, xml};
 use crate::ports::{DomainState, ErrorClass, EventKind, PortError, Snapshots};
 use crate::spec::{DomainUuid, Identity, VolumeLocation};
 
+/// So long Ceph keeps the watch of a client that died.
+pub const WATCH: Duration = Duration::from_secs(30);
+
 /// One domain.
 #[derive(Debug)]
 pub struct Domain {
@@ -123,6 +126,7 @@ impl State {
             };
             qemu.disks.insert(disk.target.clone(), open);
         }
+        self.first_runs.entry(uuid.clone()).or_insert(qemu.run);
         if let Some(domain) = self.domains.get_mut(uuid) {
             domain.live_xml = text.to_owned();
             domain.state = DomainState::Running;
@@ -177,12 +181,28 @@ impl State {
         self.start(uuid, &live);
     }
 
+    /// The images a QEMU has open keep its watches for a time after it was killed.
+    fn leave_watches(&mut self, uuid: &DomainUuid) {
+        let Some(domain) = self.domains.get(uuid) else { return };
+        let watcher = format!("192.0.2.1:0/{} (dead)", domain.name);
+        let until = tokio::time::Instant::now() + WATCH;
+        for disk in domain.qemu.iter().flat_map(|qemu| qemu.disks.values()) {
+            let copy = disk.job.as_ref().map(|job| &job.destination);
+            for node in std::iter::once(&disk.node).chain(copy) {
+                if let Identity::Rbd { image_id } = &node.identity {
+                    self.dead_watches.push((image_id.clone(), watcher.clone(), until));
+                }
+            }
+        }
+    }
+
     /// QEMU ends, and every job with it. A domain without a stored definition is gone.
     pub fn stop(&mut self, uuid: &DomainUuid, state: DomainState, reason: &'static str) {
         let Some(domain) = self.domains.get_mut(uuid) else { return };
         if domain.qemu.take().is_none() {
             return;
         }
+        self.stopped.insert(uuid.clone());
         domain.state = state;
         match &domain.inactive_xml {
             Some(stored) => domain.live_xml = stored.clone(),
@@ -193,9 +213,42 @@ impl State {
 }
 
 impl World {
-    /// Kills the domain's QEMU.
+    /// Kills the domain's QEMU. Its watches on images outlive it for a time.
     pub fn kill_qemu(&self, uuid: &DomainUuid) {
-        self.with(|state| state.stop(uuid, DomainState::ShutOff, "failed"));
+        self.with(|state| {
+            state.leave_watches(uuid);
+            state.stop(uuid, DomainState::ShutOff, "failed");
+        });
+    }
+
+    /// Somebody unplugs a disk of the running guest, and nobody says a word about its block job.
+    pub fn unplug(&self, uuid: &DomainUuid, target: &str) {
+        self.with(|state| {
+            let Some(domain) = state.domains.get_mut(uuid) else { return };
+            if let Some(qemu) = &mut domain.qemu {
+                qemu.disks.remove(target);
+            }
+            domain.live_xml = xml::without_disk(&domain.live_xml, target);
+        });
+    }
+
+    /// The host goes down: every QEMU and libvirtd die at once, nothing is reported, `/run` is empty afterwards. The
+    /// domains without a stored definition are gone. libvirt comes back with [`Self::libvirt_back`].
+    pub fn lose_host(&self) {
+        self.libvirt_away();
+        self.with(|state| {
+            let running: Vec<DomainUuid> = state
+                .domains
+                .iter()
+                .filter(|(_, domain)| domain.qemu.is_some())
+                .map(|(uuid, _)| uuid.clone())
+                .collect();
+            for uuid in running {
+                state.leave_watches(&uuid);
+                // What is reported while libvirt is away reaches nobody.
+                state.stop(&uuid, DomainState::ShutOff, "failed");
+            }
+        });
     }
 
     /// The guest shuts down.

@@ -58,6 +58,9 @@ pub enum Method {
     OpenEncrypted,
     StartPaused,
     DestroyDomain,
+    SetMark,
+    ClearMark,
+    FindMarks,
 }
 
 impl Method {
@@ -87,6 +90,8 @@ impl Method {
                 | M::CreateEncrypted
                 | M::StartPaused
                 | M::DestroyDomain
+                | M::SetMark
+                | M::ClearMark
         )
     }
 

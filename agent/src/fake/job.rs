@@ -228,11 +228,15 @@ impl State {
 
     fn ready_job(&mut self, uuid: &DomainUuid, target: &str) {
         let Some(domain) = self.domains.get_mut(uuid) else { return };
-        let Some(job) = domain.disk_mut(target).and_then(|disk| disk.job.as_mut()) else { return };
+        let Some(disk) = domain.disk_mut(target) else { return };
+        let from = disk.node.identity.clone();
+        let Some(job) = disk.job.as_mut() else { return };
         job.ready = true;
         job.remaining = 0.0;
         let copy = job.copy.clone();
+        let to = job.destination.identity.clone();
         domain.live_xml = xml::with_mirror(&domain.live_xml, target, &copy, true);
+        self.mirrored(&from, &to);
         self.report(uuid, Some(target), EventKind::JobReady);
     }
 

@@ -5,6 +5,7 @@ mod files;
 mod host;
 mod images;
 mod jobs;
+mod marks;
 mod secrets;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub(super) fn of(world: &World) -> Ports {
         images: Arc::new(world.clone()),
         files: Arc::new(world.clone()),
         copies: Arc::new(world.clone()),
+        marks: Arc::new(world.clone()),
         pools: Arc::new(world.clone()),
         secrets: Arc::new(world.clone()),
         clock: Arc::new(host::WallClock),

@@ -142,7 +142,11 @@ impl State {
         let guests = self.domains.values().filter(|domain| domain.opens(&id));
         let guests = guests.map(|domain| format!("192.0.2.1:0/{}", domain.name));
         let ours = (0..self.readers(&id)).map(|number| format!("192.0.2.1:0/{number}"));
-        image.watchers.iter().cloned().chain(guests).chain(ours).collect()
+        let now = tokio::time::Instant::now();
+        let dead =
+            self.dead_watches.iter().filter(|(id, _, until)| *id == image.id && now < *until);
+        let dead = dead.map(|(_, client, _)| client.clone());
+        image.watchers.iter().cloned().chain(guests).chain(ours).chain(dead).collect()
     }
 
     pub(super) fn create_image(

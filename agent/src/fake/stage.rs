@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::scene::{Guest, Home, Scene};
 use super::{Agent, World};
+use crate::engine::Tuning;
 use crate::journal::What;
 use crate::operation::{OperationView, State};
 use crate::spec::{Identity, MigrateSpec};
@@ -49,13 +50,26 @@ impl Stage {
     /// # Panics
     /// When there is no place for a temporary folder.
     pub async fn prepared(home: Home, persistent: bool, prepare: impl FnOnce(&mut Scene)) -> Self {
+        Self::tuned(home, persistent, Tuning::default(), prepare).await
+    }
+
+    /// The same, with an agent of other periods and bounds.
+    ///
+    /// # Panics
+    /// When there is no place for a temporary folder.
+    pub async fn tuned(
+        home: Home,
+        persistent: bool,
+        tuning: Tuning,
+        prepare: impl FnOnce(&mut Scene),
+    ) -> Self {
         let mut scene = Scene::new();
         prepare(&mut scene);
         let guest = scene.guest("web", home, persistent);
         // In memory where that is possible: nothing here is about disks, and there are very many flushes.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.expect("a temporary folder");
-        let agent = Agent::start(&scene, &folder.path().join("journal.db")).await;
+        let agent = Agent::start_with(&scene, &folder.path().join("journal.db"), tuning).await;
         let world = scene.world.clone();
         let before = world.volumes();
         Self { scene, world, guest, agent, before, folder }

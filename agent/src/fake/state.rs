@@ -9,7 +9,7 @@ use super::folder::{File, Folder};
 use super::rbd::Cluster;
 use super::secret::{Header, Secret};
 use super::storage_pool::StoragePool;
-use crate::ports::{DomainEvent, ErrorClass, EventKind, PortError};
+use crate::ports::{DomainEvent, ErrorClass, EventKind, Mark, PortError};
 use crate::spec::{DiskTarget, DomainUuid, Identity, VolumeLocation};
 
 /// The world's content. Tests may change any of it behind everybody's back.
@@ -44,6 +44,16 @@ pub struct State {
     pub copy_pace: u64,
     /// Whether libvirt can be reached.
     pub connected: bool,
+    /// Watches of clients that died: image id, client, until when Ceph keeps them.
+    pub(super) dead_watches: Vec<(String, String, tokio::time::Instant)>,
+    /// Marks of volumes, by identity.
+    pub marks: BTreeMap<String, Mark>,
+    /// The last write that was acknowledged to each guest.
+    acknowledged: BTreeMap<DomainUuid, u64>,
+    /// Guests that somebody stopped, other than the agent.
+    pub(super) stopped: BTreeSet<DomainUuid>,
+    /// The run each guest's QEMU had first.
+    pub(super) first_runs: BTreeMap<DomainUuid, u64>,
     /// Events to be sent.
     pub(super) outbox: Vec<DomainEvent>,
     last_number: u64,
@@ -163,10 +173,36 @@ impl State {
     pub(super) fn is_full(&self, place: &VolumeLocation) -> bool {
         match place {
             VolumeLocation::Rbd { address, .. } => {
-                self.pool(address).is_ok_and(|pool| pool.writable() == 0)
+                self.pool(address).map_or(true, |pool| pool.writable() == 0)
             }
             VolumeLocation::File { .. } => false,
         }
+    }
+
+    /// Every running guest writes once. It is acknowledged when it is on the disk's volume, and on the copy's too
+    /// once that is in step.
+    pub(super) fn guests_write(&mut self) {
+        let number = self.number();
+        for (uuid, domain) in &self.domains {
+            for disk in domain.qemu.iter().flat_map(|qemu| qemu.disks.values()) {
+                self.contents.insert(disk.node.identity.to_string(), number);
+                if let Some(job) = disk.job.as_ref().filter(|job| job.ready) {
+                    self.contents.insert(job.destination.identity.to_string(), number);
+                }
+                self.acknowledged.insert(uuid.clone(), number);
+            }
+        }
+    }
+
+    /// A copy holds what its source holds.
+    pub(super) fn mirrored(&mut self, from: &Identity, to: &Identity) {
+        let content = self.content(from);
+        self.contents.insert(to.to_string(), content);
+    }
+
+    /// The last write that was acknowledged to a guest.
+    pub fn acknowledged(&self, guest: &DomainUuid) -> u64 {
+        self.acknowledged.get(guest).copied().unwrap_or(0)
     }
 
     /// A running domain.

@@ -110,6 +110,13 @@ pub fn with_iotune(xml: &str, target: &str, tune: &IoTune) -> String {
     })
 }
 
+/// The domain's XML without the disk.
+pub fn without_disk(xml: &str, target: &str) -> String {
+    let Ok(domain) = DomainXml::parse(xml) else { return xml.to_owned() };
+    let Ok(disk) = domain.find_disk(target) else { return xml.to_owned() };
+    xml.replacen(disk.element_text(&domain), "", 1)
+}
+
 fn edited(xml: &str, target: &str, edit: impl FnOnce(&str) -> String) -> String {
     let Ok(domain) = DomainXml::parse(xml) else { return xml.to_owned() };
     let Ok(disk) = domain.find_disk(target) else { return xml.to_owned() };

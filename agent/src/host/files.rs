@@ -5,7 +5,7 @@
 
 mod access;
 mod create;
-mod disk;
+pub(super) mod disk;
 mod users;
 
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ impl HostFiles {
     }
 
     /// Runs `call` among the calls into `folder`.
-    async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         folder: &Path,
         operation: String,
@@ -79,7 +79,7 @@ impl HostFiles {
 }
 
 /// The folder a path lies in; libvirt and plans give absolute paths only.
-fn parent<'a>(path: &'a Path, operation: &str) -> Result<&'a Path, PortError> {
+pub(super) fn parent<'a>(path: &'a Path, operation: &str) -> Result<&'a Path, PortError> {
     match path.parent() {
         Some(parent) if path.is_absolute() && path.file_name().is_some() => Ok(parent),
         _ => {

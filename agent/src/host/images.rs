@@ -15,8 +15,9 @@ use async_trait::async_trait;
 use rbdutils::images::{ImageId, LuksVersion, Pool};
 use rbdutils::names::{ImageName, SnapshotName};
 
-use self::clusters::{Clusters, Pace};
-use self::error::Failure;
+use self::clusters::Clusters;
+pub(super) use self::clusters::Pace;
+pub(super) use self::error::Failure;
 use super::keys::KeySource;
 use super::luks;
 use super::qemu_img::QemuImg;
@@ -59,7 +60,7 @@ impl HostImages {
         Self { clusters, timeouts, qemu_img: QemuImg::new("qemu-img") }
     }
 
-    async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         pool: &RbdPoolAddress,
         operation: String,

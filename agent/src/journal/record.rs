@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::operation::{Event, Failure};
+use crate::operation::{Event, Failure, Kept};
 use crate::plan::StepKind;
 use crate::spec::{BytesPerSecond, Identity};
 
@@ -71,6 +71,15 @@ pub enum What {
     Wished {
         /// The wish.
         wish: Wish,
+    },
+    /// Of an undecided operation one volume is about to be made the disk's.
+    Resolving {
+        /// The volume.
+        keep: Kept,
+        /// Who said so.
+        by: String,
+        /// The other one is to be removed afterwards.
+        remove_other: bool,
     },
     /// Something the client should know.
     Warning {

@@ -1,6 +1,7 @@
 //! The SQL behind the journal. Only this file and those below it know tables and columns.
 
 pub(super) mod leftovers;
+pub(super) mod resolve;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -84,7 +85,14 @@ fn damaged(path: &Path, what: impl Into<String>) -> JournalError {
     JournalError::Damaged { path: path.to_owned(), what: what.into() }
 }
 
+/// The smallest page SQLite has. A shorter file is a torn one, which it would take for a new one.
+const SMALLEST: u64 = 512;
+
 pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
+    let length = std::fs::metadata(path).map_or(0, |found| found.len());
+    if (1..SMALLEST).contains(&length) {
+        return Err(damaged(path, "it is cut off"));
+    }
     let connection = Connection::open(path).map_err(sqlite("open", path))?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(sqlite("open", path))?;
     let version: i64 = connection
@@ -98,6 +106,12 @@ pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
         .map_err(sqlite("check", path))?;
     if health != "ok" {
         return Err(damaged(path, health));
+    }
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .map_err(sqlite("read", path))?;
+    if version == 0 && tables > 0 {
+        return Err(damaged(path, "it is somebody else's database"));
     }
     // WAL with FULL flushes the log at every commit: a record that was confirmed survives a power cut.
     connection
@@ -259,6 +273,25 @@ pub(super) fn unfinished(
             })
         })
         .collect()
+}
+
+pub(super) fn stored(
+    connection: &mut Connection,
+    path: &Path,
+    id: &str,
+) -> Result<Option<StoredOperation>, JournalError> {
+    let row: Option<(String, String)> = connection
+        .query_row("SELECT plan, view FROM operations WHERE id = ?1", [id], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()
+        .map_err(sqlite("read", path))?;
+    let Some((plan, view)) = row else { return Ok(None) };
+    Ok(Some(StoredOperation {
+        plan: decode(path, id, &plan)?,
+        view: decode(path, id, &view)?,
+        records: records(connection, path, id)?,
+    }))
 }
 
 fn decode<T: serde::de::DeserializeOwned>(

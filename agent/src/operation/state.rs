@@ -68,6 +68,10 @@ pub enum Event {
     RolledBackCancelled,
     /// No proof either way.
     ProofMissing,
+    /// An undecided operation was decided after all: the destination is the disk's volume.
+    ResolvedToDestination,
+    /// The same: the source is.
+    ResolvedToSource,
 }
 
 /// An event that a state has no edge for.
@@ -98,7 +102,8 @@ impl State {
         Self::NeedsOperator,
     ];
 
-    /// True when the state never changes again.
+    /// True when the operation has ended. The state never changes again, but for the one exit of `needs-operator`:
+    /// it is decided afterwards which volume is the disk's.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::NeedsOperator)
     }
@@ -141,7 +146,7 @@ impl fmt::Display for State {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::PlanRecorded,
         Self::PreparationBegan,
         Self::CopyStarted,
@@ -156,6 +161,8 @@ impl Event {
         Self::RolledBackFailed,
         Self::RolledBackCancelled,
         Self::ProofMissing,
+        Self::ResolvedToDestination,
+        Self::ResolvedToSource,
     ];
 }
 
@@ -190,6 +197,8 @@ pub fn transition(state: State, event: Event) -> Result<State, IllegalEvent> {
         ) => S::RollingBack,
         (S::RollingBack, E::RolledBackFailed) => S::Failed,
         (S::RollingBack, E::RolledBackCancelled) => S::Cancelled,
+        (S::NeedsOperator, E::ResolvedToDestination) => S::Succeeded,
+        (S::NeedsOperator, E::ResolvedToSource) => S::Failed,
         (state, event) => return Err(IllegalEvent { state, event }),
     };
     Ok(next)
@@ -211,9 +220,13 @@ mod tests {
             }
         }
         // Eight straight edges, back from pivoting, failure in pivoting, proof missing twice, five states times
-        // failure and cancel, two ends of a rollback.
-        assert_eq!(edges.len(), 8 + 1 + 1 + 2 + 5 * 2 + 2);
-        assert!(edges.iter().all(|(state, ..)| !state.is_final()));
+        // failure and cancel, two ends of a rollback, two exits of what was undecided.
+        assert_eq!(edges.len(), 8 + 1 + 1 + 2 + 5 * 2 + 2 + 2);
+        for (state, event, next) in edges {
+            let exit = matches!(event, Event::ResolvedToDestination | Event::ResolvedToSource);
+            assert_eq!(exit, state == State::NeedsOperator);
+            assert!(!state.is_final() || (exit && next.is_final()), "{state} --{event}--> {next}");
+        }
     }
 
     #[test]
@@ -252,7 +265,7 @@ mod tests {
         assert_eq!(reached.len(), State::ALL.len());
         for state in State::ALL {
             let leaves = Event::ALL.iter().any(|event| transition(state, *event).is_ok());
-            assert_eq!(leaves, !state.is_final(), "{state}");
+            assert_eq!(leaves, !state.is_final() || state == State::NeedsOperator, "{state}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::evidence::Resolution;
 use super::failure::{Failure, RetryClass};
 use super::progress::Progress;
 use super::result::MoveResult;
@@ -59,6 +60,9 @@ pub struct OperationView {
     pub failure: Option<Failure>,
     /// The result, of a succeeded one.
     pub result: Option<MoveResult>,
+    /// How it was decided after all, of one that needed an operator.
+    #[serde(default)]
+    pub resolution: Option<Resolution>,
 }
 
 impl OperationView {
@@ -81,13 +85,18 @@ impl OperationView {
     }
 
     /// What the operator does next, one sentence.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         Some(match self.state {
             State::NeedsOperator => {
-                "both volumes are kept: find out which one the guest wrote to last before starting or removing anything"
+                let id = &self.spec.operation;
+                format!(
+                    "both volumes are kept: find out which one the guest wrote to last before starting or removing \
+                     anything; `volferry ops resolve {id}` shows the evidence, `--keep source` or `--keep destination` \
+                     decides, and `volferry ops settle {id}` asks QEMU again"
+                )
             }
-            _ => failure.cause.hint(),
+            _ => failure.cause.hint().to_owned(),
         })
     }
 

@@ -178,9 +178,12 @@ impl OperationId {
         LeftoverId(format!("{}-{word}", self.0))
     }
 
+    /// What every operation's private names begin with.
+    pub const PRIVATE_PREFIX: &'static str = ".volferry-";
+
     /// The name only this operation uses for a volume that is not yet published.
     pub fn private_volume_name(&self) -> String {
-        format!(".volferry-{}", self.0)
+        format!("{}{}", Self::PRIVATE_PREFIX, self.0)
     }
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use virt::connect::Connect;
 use virt::domain::Domain;
 use volferry_agent::host::images::ImageTimeouts;
-use volferry_agent::host::{HostCopies, HostFiles, HostImages};
+use volferry_agent::host::{HostCopies, HostFiles, HostImages, HostMarks};
 use volferry_agent::ports::Ports;
 use volferry_agent::ports::clock::SystemClock;
 use volferry_agent::spec::{DomainUuid, RbdPoolAddress, VolumeLocation};
@@ -43,15 +43,18 @@ impl RealStage {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let copies = HostCopies::new(libvirt.clone(), folder.path().join("copies"));
         let copies = copies.expect("a folder can be made");
+        let images = Arc::new(HostImages::new(libvirt.clone(), timeouts));
+        let files = Arc::new(HostFiles::default());
         let ports = Ports {
             domains: libvirt.clone(),
             jobs: libvirt.clone(),
             events: libvirt.clone(),
             pools: libvirt.clone(),
-            secrets: libvirt.clone(),
-            images: Arc::new(HostImages::new(libvirt, timeouts)),
+            secrets: libvirt,
+            marks: Arc::new(HostMarks::new(Arc::clone(&images), Arc::clone(&files))),
+            images,
             copies: Arc::new(copies),
-            files: Arc::new(HostFiles::default()),
+            files,
             clock: Arc::new(SystemClock),
         };
         let connection = Connect::open(Some(&lab.uri)).expect("the lab's libvirtd is up");

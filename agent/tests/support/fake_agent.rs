@@ -15,14 +15,17 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use volferry_agent::api::socket::Socket;
 use volferry_agent::api::{Agent, server};
+use volferry_agent::engine::doctor::{Orphan, OrphanError, Orphans};
 use volferry_agent::engine::{
-    CommandError, DiskListing, HostListing, LeftoverError, PoolListing, Retried, ViewReceiver,
+    CommandError, Decision, DiskListing, Examined, HostListing, LeftoverError, PoolListing,
+    Retried, ViewReceiver,
 };
 use volferry_agent::operation::{
-    Failure, FailureCause, Leftover, LeftoverKind, MoveResult, OperationView, Phase, PhaseSpan,
-    Progress, Side, SourceFate, State,
+    Evidence, Failure, FailureCause, Found, Kept, Leftover, LeftoverKind, MoveResult, Names,
+    OperationView, Phase, PhaseSpan, Progress, Resolution, Side, SourceFate, State,
 };
 use volferry_agent::plan::{Plan, Refusal, RefusalCode};
+use volferry_agent::ports::MarkedVolume;
 use volferry_agent::spec::{
     Bytes, BytesPerSecond, DiskTarget, DomainReference, DomainUuid, Identity, LeftoverId,
     MigrateSpec, OperationId, PoolName, RbdPoolAddress, Subject, VolumeFormat, VolumeLocation,
@@ -110,6 +113,24 @@ pub fn leftover(kind: LeftoverKind) -> Leftover {
         reason: "it is in use".to_owned(),
         tries: 0,
         last_try: None,
+    }
+}
+
+/// What an operation nobody knows has left.
+fn orphan(id: &str, kept: Option<&str>) -> Orphan {
+    let operation = OperationId::new(id).expect("a plain id");
+    let path = format!("/mnt/nfs-1/{}", operation.private_volume_name()).into();
+    Orphan {
+        pool: PoolName::new("nfs-1").expect("a plain name"),
+        volume: MarkedVolume {
+            location: VolumeLocation::File { path },
+            identity: Identity::File { device: 40, inode: 9 },
+            operation,
+            host: Some("host-a".to_owned()),
+            private: true,
+        },
+        job: None,
+        kept: kept.map(str::to_owned),
     }
 }
 
@@ -278,6 +299,7 @@ fn view(spec: MigrateSpec) -> OperationView {
         warnings: Vec::new(),
         failure: None,
         result: None,
+        resolution: None,
         spec,
     }
 }
@@ -346,6 +368,55 @@ impl Agent for FakeAgent {
         self.operation(id).await
     }
 
+    async fn examine(&self, id: &OperationId) -> Result<Examined, CommandError> {
+        let view = self.operation(id).await?;
+        let evidence = Evidence {
+            source: view.source.clone(),
+            source_found: Found::Itself,
+            destination: view.destination.clone(),
+            destination_found: Found::Itself,
+            qemu: Names::One(Kept::Destination),
+            same_run: false,
+            job: false,
+            live: Names::One(Kept::Destination),
+            stored: Names::One(Kept::Source),
+            proofs: vec![],
+        };
+        Ok(Examined { view, evidence, removal: None })
+    }
+
+    async fn resolve(
+        &self,
+        id: &OperationId,
+        decision: Decision,
+    ) -> Result<Examined, CommandError> {
+        let examined = self.examine(id).await?;
+        let refused = |reason| CommandError::NotAllowed { operation: id.clone(), reason };
+        if examined.view.state != State::NeedsOperator {
+            return Err(refused(format!("it is {} and needs no operator", examined.view.state)));
+        }
+        examined.evidence.allows(decision.keep).map_err(refused)?;
+        self.enter(id.as_str(), State::Succeeded);
+        let resolution = Resolution {
+            kept: decision.keep,
+            by: decision.by,
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_100),
+            found: examined.evidence.lines(),
+        };
+        self.change(id.as_str(), |view| view.resolution = Some(resolution));
+        let removal = Retried::Stays(leftover(LeftoverKind::Source));
+        let removal = decision.remove_other.then_some(removal);
+        Ok(Examined { view: self.operation(id).await?, removal, ..examined })
+    }
+
+    async fn settle(&self, id: &OperationId) -> Result<Examined, CommandError> {
+        let reason = "nothing proves yet which volume is the current one".to_owned();
+        Err(CommandError::NotAllowed {
+            operation: self.operation(id).await?.spec.operation.clone(),
+            reason,
+        })
+    }
+
     async fn leftovers(&self) -> Result<Vec<Leftover>, LeftoverError> {
         Ok(self.leftovers.lock().expect("no panic").clone())
     }
@@ -365,6 +436,25 @@ impl Agent for FakeAgent {
         let mut leftovers = self.leftovers.lock().expect("no panic");
         let place = leftovers.iter().position(|leftover| leftover.id == *id);
         Ok(leftovers.remove(place.ok_or_else(|| LeftoverError::Unknown(id.clone()))?))
+    }
+
+    async fn orphans(&self) -> Result<Orphans, OrphanError> {
+        Ok(Orphans {
+            found: vec![orphan("lost-1", None), orphan("lost-2", Some("domain web uses it"))],
+            unread: vec![],
+        })
+    }
+
+    async fn remove_orphan(&self, id: &OperationId) -> Result<Vec<Orphan>, OrphanError> {
+        let mut found = self.orphans().await?.found;
+        found.retain(|orphan| orphan.volume.operation == *id);
+        match found.first() {
+            None => Err(OrphanError::Unknown(id.clone())),
+            Some(Orphan { kept: Some(reason), volume, .. }) => {
+                Err(OrphanError::Kept { volume: volume.location.clone(), reason: reason.clone() })
+            }
+            Some(_) => Ok(found),
+        }
     }
 
     async fn disks(&self, _domain: &DomainReference) -> Result<Vec<DiskListing>, Refusal> {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use super::rbd::{
     RbdTrashInfo, rbd_clone3, rbd_create4, rbd_image_options_create, rbd_image_options_destroy,
-    rbd_image_options_set_string, rbd_image_options_set_uint64, rbd_remove_with_progress,
+    rbd_image_options_set_string, rbd_image_options_set_uint64, rbd_list, rbd_remove_with_progress,
     rbd_rename, rbd_trash_get, rbd_trash_get_cleanup, rbd_trash_move,
 };
 use super::{PoolHandle, c_string, text_at};
@@ -31,6 +31,26 @@ impl PoolHandle {
         // SAFETY: both contexts and the options are live; the CStrings behind the pointers are
         // shadowed, not dropped, until the end of the function.
         check(unsafe { rbd_clone3(parent_pool.io, parent, snapshot, self.io, name, o.0) })
+    }
+
+    /// Names of all images.
+    pub(crate) fn list(&self) -> Result<Vec<String>, Errno> {
+        let mut size = 64 * 1024_usize;
+        loop {
+            let mut names = vec![0_u8; size];
+            let mut length = size;
+            // SAFETY: the context is live and `names` is writable for `length` bytes.
+            let result = unsafe { rbd_list(self.io, names.as_mut_ptr().cast(), &mut length) };
+            if result == -libc::ERANGE {
+                // More may be there by the next call.
+                size = length.max(size) * 2;
+                continue;
+            }
+            check(result)?;
+            let used = names.get(..usize::try_from(result).unwrap_or(0)).unwrap_or_default();
+            let each = used.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            return Ok(each.map(|name| String::from_utf8_lossy(name).into_owned()).collect());
+        }
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {

@@ -103,6 +103,7 @@ unsafe extern "C" {
         progress: Progress,
         argument: *mut c_void,
     ) -> c_int;
+    pub(super) fn rbd_list(io: *mut c_void, names: *mut c_char, size: *mut usize) -> c_int;
     pub(super) fn rbd_rename(io: *mut c_void, from: *const c_char, to: *const c_char) -> c_int;
     pub(super) fn rbd_trash_move(io: *mut c_void, name: *const c_char, delay_seconds: u64)
     -> c_int;

@@ -3,7 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use crate::api::pb;
-use crate::operation::{Failure, MoveResult, OperationView, PhaseSpan, Progress, SourceFate};
+use crate::engine::Examined;
+use crate::operation::{
+    Failure, Kept, MoveResult, OperationView, PhaseSpan, Progress, Resolution, SourceFate,
+};
 use crate::plan::Refusal;
 use crate::spec::{DiskTarget, DomainUuid, EncryptionScheme, VolumeLocation};
 
@@ -30,6 +33,40 @@ impl From<&OperationView> for pb::Operation {
             result: view.result.as_ref().map(pb::MoveResult::from),
             volume_is_at: view.volume_is_at().map(ToString::to_string).unwrap_or_default(),
             place: place.into(),
+            resolution: view.resolution.as_ref().map(pb::Resolution::from),
+        }
+    }
+}
+
+impl From<&Resolution> for pb::Resolution {
+    fn from(resolution: &Resolution) -> Self {
+        Self {
+            kept: pb::Place::from(resolution.kept).into(),
+            by: resolution.by.clone(),
+            at: Some(timestamp(resolution.at)),
+            found: resolution.found.clone(),
+        }
+    }
+}
+
+impl From<Kept> for pb::Place {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Source => Self::Source,
+            Kept::Destination => Self::Destination,
+        }
+    }
+}
+
+impl From<&Examined> for pb::ResolveOperationResponse {
+    fn from(examined: &Examined) -> Self {
+        let refusal = |keep| examined.evidence.allows(keep).err().unwrap_or_default();
+        Self {
+            operation: Some(pb::Operation::from(&*examined.view)),
+            evidence: examined.evidence.lines(),
+            source_refused: refusal(Kept::Source),
+            destination_refused: refusal(Kept::Destination),
+            removal: examined.removal.as_ref().map(pb::RetryLeftoverResponse::from),
         }
     }
 }
@@ -90,7 +127,7 @@ fn failure(view: &OperationView, failure: &Failure) -> pb::Failure {
         side: pb::Side::from(failure.side).into(),
         retry: pb::RetryClass::from(retry).into(),
         text: failure.text.clone(),
-        hint: view.hint().unwrap_or_else(|| failure.cause.hint()).to_owned(),
+        hint: view.hint().unwrap_or_else(|| failure.cause.hint().to_owned()),
     }
 }
 

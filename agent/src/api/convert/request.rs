@@ -9,6 +9,7 @@ use crate::api::{pb, status};
 use crate::config;
 use crate::config::pool::PoolError;
 use crate::config::raw::{RawKind, RawPool};
+use crate::operation::Kept;
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
     BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, InvalidIoTune,
@@ -73,6 +74,19 @@ impl From<InvalidRequest> for Status {
             | InvalidRequest::Encryption(_)
             | InvalidRequest::Missing(_) => Self::invalid_argument(error.to_string()),
         }
+    }
+}
+
+/// The volume to keep; none when only the evidence is asked for.
+pub fn kept(request: &pb::ResolveOperationRequest) -> Result<Option<Kept>, InvalidRequest> {
+    match request.keep() {
+        pb::Place::Source => Ok(Some(Kept::Source)),
+        pb::Place::Destination => Ok(Some(Kept::Destination)),
+        pb::Place::Unspecified if request.remove_other => {
+            Err(InvalidRequest::Missing("volume to keep"))
+        }
+        pb::Place::Unspecified => Ok(None),
+        pb::Place::Unknown => Err(InvalidRequest::Missing("volume to keep")),
     }
 }
 

@@ -31,6 +31,16 @@ pub fn operation(operation: &pb::Operation) -> Value {
         "result": operation.result.as_ref().map(result),
         "volume_is_at": text(&operation.volume_is_at),
         "place": word(operation.place().as_str_name(), "PLACE_"),
+        "resolution": operation.resolution.as_ref().map(resolution),
+    })
+}
+
+fn resolution(resolution: &pb::Resolution) -> Value {
+    json!({
+        "kept": word(resolution.kept().as_str_name(), "PLACE_"),
+        "by": resolution.by,
+        "at": resolution.at.map(|at| at.to_string()),
+        "found": resolution.found,
     })
 }
 

@@ -69,6 +69,11 @@ pub fn show(operation: &pb::Operation, output: &mut Output) {
         field("retry", &word(failure.retry().as_str_name(), "RETRY_CLASS_"));
         field("hint", &failure.hint);
     }
+    if let Some(resolution) = &operation.resolution {
+        let kept = word(resolution.kept().as_str_name(), "PLACE_");
+        let at = resolution.at.map_or("-".to_owned(), |at| at.to_string());
+        field("decided", &format!("for the {kept} by {} at {at}", resolution.by));
+    }
     for warning in &operation.warnings {
         field("warning", warning);
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use space::SpaceWatch;
+use space::{SpaceWatch, StallWatch};
 
 use super::current::{Current, current};
-use super::start_copy::{Seen, guest_gone, see};
+use super::start_copy::{Seen, guest_gone, see, unplugged};
 use crate::engine::backoff::Backoff;
 use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop};
@@ -91,6 +91,7 @@ struct Wait {
     quiet_until: Instant,
     state: tokio::time::Interval,
     space: SpaceWatch,
+    stall: StallWatch,
 }
 
 impl Wait {
@@ -112,6 +113,7 @@ impl Wait {
             look_at: now,
             quiet_until: now,
             space: SpaceWatch::new(now),
+            stall: StallWatch::new(now),
             state: every(tuning.state_period, owner.memory.resumed),
         }
     }
@@ -170,7 +172,7 @@ impl Wait {
                     // The registry is gone with the daemon; this task ends with it.
                     std::future::pending::<()>().await;
                 },
-                () = sleep_until(self.deadline) => return Err(deadline_passed(owner)),
+                () = sleep_until(self.deadline) => return Err(self.deadline_passed(owner)),
                 look = pending_look(&mut self.look) => {
                     self.look = None;
                     if let Some(event) = self.show(owner, look) { return Ok(event) }
@@ -203,6 +205,7 @@ impl Wait {
                 let elapsed = self.began.elapsed();
                 let progress = self.meter.look(elapsed, info.current, info.end, ready);
                 self.leave_alone(owner, &progress);
+                self.stall.look(&progress);
                 let outrun = self.meter.outrun_for(elapsed).is_some_and(|time| time >= OUTRUN);
                 let hint = outrun.then(|| outrun_hint(&progress, info.bandwidth.is_some()));
                 if owner.view.state == State::Copying {
@@ -210,13 +213,16 @@ impl Wait {
                 }
                 owner.view.progress = progress;
                 owner.view.bandwidth = info.bandwidth;
-                owner.view.detail = self.space.detail().or(hint);
+                let stall = self.stall.detail(owner, &self.space);
+                owner.view.detail = stall.or_else(|| self.space.detail()).or(hint);
                 owner.publish();
                 None
             }
             Ok(None) => Some(None),
             Err(error) => {
-                owner.say(Some(format!("no progress to show: {}", error.message)));
+                let stall = self.stall.detail(owner, &self.space);
+                let text = format!("no progress to show: {}", error.message);
+                owner.say(Some(stall.map_or(text.clone(), |stall| format!("{stall} ({text})"))));
                 None
             }
         }
@@ -238,7 +244,17 @@ impl Wait {
                 ended(owner, guest_gone("during the copy")).await?;
                 Ok(false)
             }
-            Ok(Seen::NoJob | Seen::OtherJob) => {
+            Ok(Seen::NoDisk) => {
+                ended(owner, unplugged(owner)).await?;
+                Ok(false)
+            }
+            Ok(Seen::OtherJob) => {
+                let text = "another block job took the place of the copy";
+                let stolen = Failure::new(FailureCause::JobStolen, Side::Host, text);
+                ended(owner, stolen).await?;
+                Ok(false)
+            }
+            Ok(Seen::NoJob) => {
                 let why = self.why(owner).await;
                 ended(owner, why).await?;
                 Ok(false)
@@ -277,6 +293,20 @@ impl Wait {
         }
     }
 
+    fn deadline_passed(&self, owner: &Owner) -> Stop {
+        if let Some(stall) = self.stall.detail(owner, &self.space) {
+            let text = format!("the deadline passed: {stall}");
+            let failure = Failure::new(FailureCause::PoolStalled, Side::Destination, text);
+            return Stop::Failed(failure);
+        }
+        let text = if owner.view.waits_for_pivot {
+            "the deadline passed while the word to pivot was waited for".to_owned()
+        } else {
+            format!("the deadline passed with {} still to copy", owner.view.progress.remaining)
+        };
+        Stop::Failed(Failure::new(FailureCause::Deadline, Side::Host, text))
+    }
+
     /// The cause of a failed job: QEMU's own words, which may arrive a little later than libvirt's.
     async fn why(&mut self, owner: &mut Owner) -> Failure {
         let until = Instant::now() + owner.context.tuning.words_grace;
@@ -296,6 +326,7 @@ impl Wait {
         }
         match see(owner).await {
             Ok(Seen::Gone) => guest_gone("during the copy"),
+            Ok(Seen::NoDisk) => unplugged(owner),
             _ => owner.memory.words.failure(),
         }
     }
@@ -335,15 +366,6 @@ fn unclear(failure: Failure, why: &str) -> Failure {
 fn ours(owner: &Owner, event: &TimedEvent) -> bool {
     event.event.domain.as_ref() == Some(&owner.plan.domain)
         && event.event.target.as_ref() == Some(&owner.plan.target)
-}
-
-fn deadline_passed(owner: &Owner) -> Stop {
-    let text = if owner.view.waits_for_pivot {
-        "the deadline passed while the word to pivot was waited for".to_owned()
-    } else {
-        format!("the deadline passed with {} still to copy", owner.view.progress.remaining)
-    };
-    Stop::Failed(Failure::new(FailureCause::Deadline, Side::Host, text))
 }
 
 async fn pending_look(look: &mut Option<Look>) -> Result<Option<JobInfo>, PortError> {

@@ -10,7 +10,7 @@ use crate::journal::StepOutcome;
 use crate::operation::{Failure, FailureCause, LeftoverKind, Side};
 use crate::plan::complete::not_mounted;
 use crate::plan::{Step, StepKind, access};
-use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
+use crate::ports::{ErrorClass, FileOwner, Mark, PortError, Ports};
 use crate::spec::{
     Bytes, EncryptionScheme, Identity, Passphrase, Passphrases, VolumeFormat, VolumeLocation,
 };
@@ -74,6 +74,7 @@ pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
     if let Some((scheme, passphrase)) = &header {
         check_header(&ports, new, *scheme, passphrase).await?;
     }
+    mark(owner, new.volume, &identity).await;
     owner.done(STEP, StepOutcome::Created { identity }).await?;
     // Nothing needs them any more; QEMU gets the destination's from libvirt.
     owner.memory.passphrases = Passphrases::default();
@@ -132,6 +133,19 @@ pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
     // Whoever wrote there is ended, and may take a moment to be gone.
     remove_patiently(owner, &volume, None).await.map_err(|error| failed(&error))?;
     run(owner, &new).await
+}
+
+/// Leaves a mark that tells whose the volume is, should the journal be lost. The move does not depend on it.
+async fn mark(owner: &mut Owner, at: &VolumeLocation, identity: &Identity) {
+    let mark = Mark {
+        host: owner.context.host.host_name.clone(),
+        operation: owner.id().clone(),
+        volume: owner.plan.destination.clone(),
+        identity: identity.clone(),
+    };
+    if let Err(error) = owner.context.ports.marks.set(at, &mark).await {
+        tracing::warn!(operation = %owner.id(), %error, "the destination carries no mark");
+    }
 }
 
 /// Connects, or looks once more whether the folder is still the pool's and not the empty one below its mount.
@@ -201,7 +215,12 @@ pub async fn undo(owner: &mut Owner, private: &VolumeLocation) -> Result<(), Und
         let (kind, reason) = (LeftoverKind::Private, error.to_string());
         left.push(LeftBehind { kind, location: private.clone(), reason });
     }
-    if left.is_empty() { Ok(()) } else { Err(UndoError::LeftBehind(left)) }
+    if left.is_empty() {
+        volumes::unmark(&owner.context, private, &owner.plan.spec.operation).await;
+        Ok(())
+    } else {
+        Err(UndoError::LeftBehind(left))
+    }
 }
 
 /// Removes `volume` if it has `identity` (or whatever has a private name), waiting for users to go.

@@ -36,6 +36,7 @@ pub async fn current(owner: &mut Owner) -> Result<Current, PortError> {
         Used::Source if same_run(owner).await? => Current::Source,
         Used::Source => without_qemu(owner, "the guest was started again meanwhile").await?,
         Used::Gone => without_qemu(owner, "QEMU is gone").await?,
+        Used::NoDevice => without_qemu(owner, "the disk was unplugged").await?,
         Used::Other => Current::Unclear(format!(
             "QEMU uses neither {} nor {destination} on top of disk {}; the destination may be below what it uses",
             owner.plan.source, owner.plan.target

@@ -140,6 +140,7 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
             },
             Ok(Used::Other) => return without_qemu(owner, "QEMU uses neither"),
             Ok(Used::Gone) => return without_qemu(owner, "QEMU is gone"),
+            Ok(Used::NoDevice) => return without_qemu(owner, "the disk was unplugged"),
             Err(error) => error.message,
         };
         owner.say(Some(format!("whether the pivot took effect is not known yet: {text}")));

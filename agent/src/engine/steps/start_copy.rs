@@ -8,13 +8,13 @@ use super::UndoError;
 use super::await_ready::space::stalled;
 use super::current::{Current, current};
 use super::verify_move::{Used, qemu_uses};
-use crate::engine::backoff::Backoff;
+use crate::engine::backoff::{Backoff, Patience};
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side};
-use crate::plan::StepKind;
 use crate::plan::source::Named;
-use crate::ports::{CopyRequest, DomainState, ErrorClass, PortError};
+use crate::plan::{Plan, StepKind};
+use crate::ports::{CopyRequest, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::{BytesPerSecond, VolumeLocation};
 
 const STEP: StepKind = StepKind::StartCopy;
@@ -31,7 +31,9 @@ pub enum Seen {
     },
     /// Some other block job.
     OtherJob,
-    /// The domain runs no more, or the disk is gone.
+    /// The disk is no longer one of the running domain's.
+    NoDisk,
+    /// The domain runs no more.
     Gone,
 }
 
@@ -49,8 +51,7 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
         flags: owner.plan.flags.clone(),
         bandwidth,
     };
-    let tuning = owner.context.tuning;
-    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    let mut patience = Patience::new(owner);
     let mut known = !begun_before;
     loop {
         if !known {
@@ -58,6 +59,7 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
                 Seen::OurCopy { .. } => break,
                 Seen::OtherJob => return Err(other_job(owner)),
                 Seen::Gone => return Err(Stop::Failed(guest_gone("before the copy began"))),
+                Seen::NoDisk => return Err(Stop::Failed(unplugged(owner))),
                 Seen::NoJob => {}
             }
         }
@@ -74,12 +76,12 @@ pub async fn run(owner: &mut Owner, bandwidth: Option<BytesPerSecond>) -> Result
             // libvirt says of a guest that has stopped only that the call is not valid.
             return Err(match see(owner).await {
                 Ok(Seen::Gone) => Stop::Failed(guest_gone("before the copy began")),
+                Ok(Seen::NoDisk) => Stop::Failed(unplugged(owner)),
                 _ => start_failed(owner, &error).await,
             });
         }
         owner.say(Some(format!("starting the copy: {}", error.message)));
-        owner.check_cancel()?;
-        if !backoff.wait().await && look(owner).await? == Seen::NoJob {
+        if !patience.wait(owner, error.class).await? && look(owner).await? == Seen::NoJob {
             return Err(start_failed(owner, &error).await);
         }
     }
@@ -134,10 +136,15 @@ pub fn guest_gone(when: &str) -> Failure {
     Failure::new(FailureCause::GuestGone, Side::Guest, format!("the guest stopped {when}"))
 }
 
+/// The failure of a disk that somebody unplugged.
+pub fn unplugged(owner: &Owner) -> Failure {
+    let text = format!("somebody unplugged disk {} from the running guest", owner.plan.target);
+    Failure::new(FailureCause::JobStolen, Side::Host, text)
+}
+
 /// Right before the job starts: QEMU must still use the source, or the copy would mirror another image.
 async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
-    let tuning = owner.context.tuning;
-    let mut backoff = Backoff::bounded(&tuning, tuning.busy_patience);
+    let mut patience = Patience::new(owner);
     loop {
         let error = match qemu_uses(owner).await {
             Ok(Used::Source) => match same_run(owner).await {
@@ -146,6 +153,7 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
                 Err(error) => error,
             },
             Ok(Used::Gone) => return Err(Stop::Failed(guest_gone("before the copy began"))),
+            Ok(Used::NoDevice) => return Err(Stop::Failed(unplugged(owner))),
             Ok(Used::Destination) | Ok(Used::Other) => {
                 return Err(Stop::Failed(Failure::new(
                     FailureCause::VolumeInUse,
@@ -159,8 +167,7 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
             Err(error) => error,
         };
         owner.say(Some(format!("asking QEMU what it uses: {}", error.message)));
-        owner.check_cancel()?;
-        if !backoff.wait().await {
+        if !patience.wait(owner, error.class).await? {
             return Err(start_failed(owner, &error).await);
         }
     }
@@ -168,21 +175,25 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
 
 /// Reads the live XML, waiting as long as libvirt is away.
 pub async fn look(owner: &mut Owner) -> Result<Seen, Stop> {
-    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    let mut patience = Patience::new(owner);
     loop {
         match see(owner).await {
             Ok(seen) => return Ok(seen),
             Err(error) => owner.say(Some(format!("waiting for libvirt: {}", error.message))),
         }
-        owner.check_cancel()?;
-        backoff.wait().await;
+        patience.wait(owner, ErrorClass::Unavailable).await?;
     }
 }
 
 /// Whether the guest still runs in the QEMU it had when the plan was made.
 pub async fn same_run(owner: &Owner) -> Result<bool, PortError> {
-    match owner.context.ports.domains.run_of(&owner.plan.domain).await {
-        Ok(run) => Ok(run == owner.plan.domain_run),
+    is_same_run(&owner.context.ports, &owner.plan).await
+}
+
+/// The same for an operation without an owner.
+pub async fn is_same_run(ports: &Ports, plan: &Plan) -> Result<bool, PortError> {
+    match ports.domains.run_of(&plan.domain).await {
+        Ok(run) => Ok(run == plan.domain_run),
         Err(error) if error.class == ErrorClass::NotFound => Ok(false),
         Err(error) => Err(error),
     }
@@ -203,7 +214,7 @@ pub async fn see(owner: &Owner) -> Result<Seen, PortError> {
         PortError::new(ErrorClass::Other, "read the live XML", error)
     };
     let xml = DomainXml::parse(&domain.live_xml).map_err(|error| malformed(&error))?;
-    let Ok(disk) = xml.find_disk(owner.plan.target.as_str()) else { return Ok(Seen::Gone) };
+    let Ok(disk) = xml.find_disk(owner.plan.target.as_str()) else { return Ok(Seen::NoDisk) };
     Ok(match &disk.mirror {
         None => Seen::NoJob,
         Some(mirror) => {
@@ -244,18 +255,20 @@ pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
                     },
                 }
             }
-            Ok(Seen::NoJob | Seen::OtherJob | Seen::Gone) => match current(owner).await {
-                Ok(Current::Source) => return Ok(()),
-                Ok(Current::Destination(proof)) => {
-                    return Err(UndoError::NotTheSource(format!(
-                        "disk {target} is on {} ({})",
-                        owner.plan.destination,
-                        proof.as_str()
-                    )));
+            Ok(Seen::NoJob | Seen::OtherJob | Seen::NoDisk | Seen::Gone) => {
+                match current(owner).await {
+                    Ok(Current::Source) => return Ok(()),
+                    Ok(Current::Destination(proof)) => {
+                        return Err(UndoError::NotTheSource(format!(
+                            "disk {target} is on {} ({})",
+                            owner.plan.destination,
+                            proof.as_str()
+                        )));
+                    }
+                    Ok(Current::Unclear(why)) => return Err(UndoError::NotTheSource(why)),
+                    Err(error) => error.message,
                 }
-                Ok(Current::Unclear(why)) => return Err(UndoError::NotTheSource(why)),
-                Err(error) => error.message,
-            },
+            }
             Err(error) => error.message,
         };
         owner.say(Some(format!("ending the block job: {trouble}")));

@@ -9,9 +9,10 @@ use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::journal::{StepOutcome, What};
+use crate::operation::{Kept, Names};
 use crate::plan::encryption::xml_encryption;
-use crate::plan::{StepKind, lone_volume, qemu_view};
-use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
+use crate::plan::{Plan, StepKind, lone_volume, qemu_view};
+use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::VerifyMove;
@@ -25,14 +26,19 @@ pub enum Used {
     Destination,
     /// Neither, or what is not understood.
     Other,
+    /// It has no such disk: somebody unplugged it.
+    NoDevice,
     /// There is no QEMU.
     Gone,
 }
 
 /// Asks QEMU.
 pub async fn qemu_uses(owner: &Owner) -> Result<Used, PortError> {
-    let ports = &owner.context.ports;
-    let plan = &owner.plan;
+    used_in(&owner.context.ports, &owner.plan).await
+}
+
+/// The same for an operation without an owner.
+pub async fn used_in(ports: &Ports, plan: &Plan) -> Result<Used, PortError> {
     let devices = match ports.domains.qemu_devices(&plan.domain).await {
         Ok(devices) => devices,
         Err(error) => {
@@ -44,7 +50,7 @@ pub async fn qemu_uses(owner: &Owner) -> Result<Used, PortError> {
         }
     };
     let alias = plan.alias.as_deref().unwrap_or(plan.target.as_str());
-    let Some(device) = qemu_view::device(&devices, alias) else { return Ok(Used::Other) };
+    let Some(device) = qemu_view::device(&devices, alias) else { return Ok(Used::NoDevice) };
     let uses = |volume| qemu_view::uses(device, volume) == Some(true);
     Ok(match (uses(&plan.source), uses(&plan.destination)) {
         (true, _) => Used::Source,
@@ -53,7 +59,7 @@ pub async fn qemu_uses(owner: &Owner) -> Result<Used, PortError> {
     })
 }
 
-fn is_off(state: DomainState) -> bool {
+pub fn is_off(state: DomainState) -> bool {
     matches!(state, DomainState::ShutOff | DomainState::Crashed)
 }
 
@@ -82,6 +88,9 @@ async fn verify(owner: &mut Owner) -> Result<(), PortError> {
     match qemu_uses(owner).await? {
         Used::Destination => {}
         Used::Gone => owner.warn("the guest stopped right after the pivot".to_owned()),
+        Used::NoDevice => {
+            owner.warn("somebody unplugged the disk right after the pivot".to_owned());
+        }
         Used::Source | Used::Other => {
             let text = format!(
                 "QEMU does not say that it uses {}: the source is kept, look before removing it",
@@ -154,10 +163,22 @@ async fn check_secret(owner: &mut Owner) -> Result<(), PortError> {
 
 /// Whether the XML has our disk on the destination.
 pub fn xml_names(owner: &Owner, xml: &str) -> bool {
-    DomainXml::parse(xml).is_ok_and(|xml| {
-        xml.find_disk(owner.plan.target.as_str())
-            .is_ok_and(|disk| disk_is_on(disk, &owner.plan.destination))
-    })
+    named_in(&owner.plan, xml) == Names::One(Kept::Destination)
+}
+
+/// Which of the two volumes the XML has our disk on.
+pub fn named_in(plan: &Plan, xml: &str) -> Names {
+    let Ok(xml) = DomainXml::parse(xml) else {
+        return Names::Unknown("it cannot be read".to_owned());
+    };
+    let Ok(disk) = xml.find_disk(plan.target.as_str()) else { return Names::Absent };
+    if disk_is_on(disk, &plan.destination) {
+        Names::One(Kept::Destination)
+    } else if disk_is_on(disk, &plan.source) {
+        Names::One(Kept::Source)
+    } else {
+        Names::Neither
+    }
 }
 
 async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(), PortError> {
@@ -169,21 +190,7 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
         _ if xml_names(owner, &stored) => return Ok(()),
         _ => {}
     }
-    // Read again with its passwords, which are stored again with the rest.
-    let Some(definition) = owner.context.ports.domains.definition(&owner.plan.domain).await? else {
-        return Ok(());
-    };
-    let repaired = repaired(owner, &definition);
-    let outcome = match repaired {
-        Ok(xml) => match owner.context.ports.domains.define(&owner.plan.domain, &xml).await {
-            // Defining twice does no harm; what is stored is compared again.
-            Err(error) if may_pass(&error) => return Err(error),
-            Err(error) => Err(error.to_string()),
-            Ok(()) => Ok(()),
-        },
-        Err(text) => Err(text),
-    };
-    match outcome {
+    match redefine(&owner.context.ports, &owner.plan, Kept::Destination).await? {
         Ok(()) => owner.warn(format!(
             "the stored definition named another source for disk {target}; it now names {}",
             owner.plan.destination
@@ -196,12 +203,44 @@ async fn repair_stored(owner: &mut Owner, domain: DomainObservation) -> Result<(
     Ok(())
 }
 
-/// The definition with our disk on the destination. Errors say nothing of the text, for it may hold passwords.
-fn repaired(owner: &Owner, definition: &SecretString) -> Result<String, String> {
-    let source = lone_volume::source(&owner.plan.destination)?;
-    let format = lone_volume::xml_format(owner.plan.destination_format);
-    let encryption = owner.plan.destination_encryption.as_ref().map(xml_encryption);
-    let target = owner.plan.target.as_str();
+/// Stores the definition again with our disk on `kept`; nothing where there is none.
+///
+/// Errors: libvirt cannot be asked at the moment; inside, why it stays as it is.
+pub async fn redefine(
+    ports: &Ports,
+    plan: &Plan,
+    kept: Kept,
+) -> Result<Result<(), String>, PortError> {
+    // Read with its passwords, which are stored again with the rest.
+    let Some(definition) = ports.domains.definition(&plan.domain).await? else {
+        return Ok(Ok(()));
+    };
+    let xml = match repaired(plan, &definition, kept) {
+        Ok(xml) => xml,
+        Err(text) => return Ok(Err(text)),
+    };
+    match ports.domains.define(&plan.domain, &xml).await {
+        // Defining twice does no harm; what is stored is compared again.
+        Err(error) if may_pass(&error) => Err(error),
+        Err(error) => Ok(Err(error.to_string())),
+        Ok(()) => Ok(Ok(())),
+    }
+}
+
+/// The definition with our disk on `kept`. Errors say nothing of the text, for it may hold passwords.
+fn repaired(plan: &Plan, definition: &SecretString, kept: Kept) -> Result<String, String> {
+    let encryption = plan.destination_encryption.as_ref().map(xml_encryption);
+    let (volume, format) = match kept {
+        // How the source is encrypted is in no plan.
+        Kept::Source if encryption.is_some() => {
+            return Err("an encrypted disk is put back on its source by hand".to_owned());
+        }
+        Kept::Source => (&plan.source, plan.source_format),
+        Kept::Destination => (&plan.destination, plan.destination_format),
+    };
+    let source = lone_volume::source(volume)?;
+    let format = lone_volume::xml_format(format);
+    let target = plan.target.as_str();
     DomainXml::parse(definition.expose_secret())
         .ok()
         .and_then(|xml| {

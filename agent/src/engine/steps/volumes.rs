@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use crate::engine::backoff::Backoff;
+use crate::engine::context::Context;
 use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{
-    Bytes, EncryptionScheme, HeaderKind, Identity, Passphrase, VolumeFormat, VolumeLocation,
+    Bytes, EncryptionScheme, HeaderKind, Identity, OperationId, Passphrase, VolumeFormat,
+    VolumeLocation,
 };
 
 /// Whether the same call may succeed later.
@@ -83,6 +86,25 @@ pub async fn open_encrypted(
             ports.images.open_encrypted(address, image, header, passphrase).await
         }
         VolumeLocation::File { path } => ports.files.open_encrypted(path, format, passphrase).await,
+    }
+}
+
+/// How many times a mark is tried to be taken away.
+const UNMARKING: u32 = 3;
+
+/// Takes the mark of an operation away from its destination. What stays says too much and harms nothing.
+pub async fn unmark(context: &Context, volume: &VolumeLocation, operation: &OperationId) {
+    let mut backoff = Backoff::unbounded(&context.tuning);
+    for left in (0..UNMARKING).rev() {
+        match context.ports.marks.clear(volume, operation).await {
+            Ok(()) => return,
+            Err(error) if left == 0 => {
+                tracing::warn!(%operation, %error, "the mark of a destination stays");
+            }
+            Err(_) => {
+                backoff.wait().await;
+            }
+        }
     }
 }
 

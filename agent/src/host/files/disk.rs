@@ -20,7 +20,7 @@ use crate::spec::{Bytes, Identity, VolumeFormat};
 const STAT_BLOCK: u64 = 512;
 
 /// Device and inode behind a path, as whoever opens it would get them.
-pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
+pub(in crate::host) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     Ok(look(path)?.as_ref().map(identity_of))
 }
 
@@ -153,7 +153,7 @@ pub(super) fn remove(path: &Path, expected: &Identity) -> io::Result<Result<(), 
 }
 
 /// Makes the names in the folder of `path` durable.
-pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub(in crate::host) fn sync_folder_of(path: &Path) -> io::Result<()> {
     sync(&File::open(path.parent().unwrap_or(Path::new(OsStr::new("/"))))?)
 }
 

@@ -29,7 +29,7 @@ const SLOW_CALLS: usize = 4;
 
 /// How many requests a call takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(in crate::host) enum Pace {
     /// A few.
     Quick,
     /// One for each object of an image.

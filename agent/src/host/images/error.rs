@@ -10,7 +10,7 @@ use crate::ports::{ErrorClass, PortError};
 
 /// A failed call, before it is known what was tried.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(in crate::host) struct Failure {
     native: Native,
     text: String,
 }

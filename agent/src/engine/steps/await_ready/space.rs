@@ -4,17 +4,23 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::engine::context::Context;
 use crate::engine::owner::{Owner, Stop};
 use crate::operation::space::{Room, is_full, little_room, room, still_needed};
-use crate::operation::{Failure, FailureCause, Side, State};
+use crate::operation::{Failure, FailureCause, Phase, Progress, Side, State};
 use crate::plan::Plan;
-use crate::ports::{FolderObservation, PortError, RbdPoolSpace};
+use crate::ports::{ErrorClass, FolderObservation, PortError, RbdPoolSpace};
+use crate::spec::span::humane;
 use crate::spec::{Bytes, VolumeLocation};
 
+/// How long a pool is asked why a job cannot be ended.
+const SOON: Duration = Duration::from_secs(2);
+/// A copy that moves nothing for so long stands still: a chunk at a low limit takes less.
+const STILL: Duration = Duration::from_secs(10);
 /// After so many questions without an answer that is said.
 const SILENT: u32 = 3;
 
@@ -73,6 +79,10 @@ impl SpaceWatch {
             Ok(seen) => seen,
             Err(error) => {
                 self.unanswered += 1;
+                // Whoever gave no answer for a whole call is silent.
+                if error.class == ErrorClass::NoAnswer {
+                    self.unanswered = self.unanswered.max(SILENT);
+                }
                 if self.unanswered >= SILENT {
                     let text = format!("the room in pool {pool} cannot be read: {}", error.message);
                     self.problem = Some(text);
@@ -118,6 +128,11 @@ impl SpaceWatch {
         Ok(())
     }
 
+    /// Whether the pool has not answered for a while.
+    pub(super) fn silent(&self) -> bool {
+        self.unanswered >= SILENT
+    }
+
     /// What is wrong with the watch.
     pub(in crate::engine::steps) fn detail(&self) -> Option<String> {
         self.problem.clone()
@@ -138,16 +153,45 @@ fn ask(context: &Context, destination: &VolumeLocation) -> Asking {
     }
 }
 
-/// Why a job cannot be ended: its pool takes no writes. None when that is not so, or cannot be told soon.
+/// Why a job cannot be ended: its pool takes no writes, or does not answer. None when that is not so.
 pub(in crate::engine::steps) async fn stalled(owner: &Owner) -> Option<String> {
-    let VolumeLocation::Rbd { address, .. } = &owner.plan.destination else { return None };
-    let asked = owner.context.ports.images.space(address);
-    let patience = owner.context.tuning.space_period;
-    match tokio::time::timeout(patience, asked).await {
-        Ok(Ok(space)) if is_full(&space) => Some(format!(
-            "pool-stalled: pool {} is full and takes no writes; nothing is removed before the copy has ended",
-            owner.plan.destination_pool
-        )),
-        Ok(Ok(_) | Err(_)) | Err(_) => None,
+    let pool = &owner.plan.destination_pool;
+    let why = match tokio::time::timeout(SOON, ask(&owner.context, &owner.plan.destination)).await {
+        Ok(Ok(Seen::Ceph(space))) if is_full(&space) => "is full and takes no writes",
+        Ok(Ok(_)) => return None,
+        Ok(Err(_)) | Err(_) => "does not answer",
+    };
+    Some(format!("pool-stalled: pool {pool} {why}; nothing is removed before the copy has ended"))
+}
+
+/// Looks whether a copy moves at all.
+pub(super) struct StallWatch {
+    copied: Bytes,
+    since: Instant,
+}
+
+impl StallWatch {
+    /// A watch over a copy that begins now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { copied: Bytes(0), since: now }
+    }
+
+    /// Takes one look at the job in.
+    pub(super) fn look(&mut self, progress: &Progress) {
+        if progress.copied != self.copied || progress.phase != Phase::Copying {
+            (self.copied, self.since) = (progress.copied, Instant::now());
+        }
+    }
+
+    /// Says so when nothing moves and the pool does not answer either.
+    pub(super) fn detail(&self, owner: &Owner, space: &SpaceWatch) -> Option<String> {
+        let still = self.since.elapsed();
+        (still >= STILL && space.silent()).then(|| {
+            format!(
+                "pool-stalled: nothing was copied for {} and pool {} does not answer; the copy goes on when it does",
+                humane(still),
+                owner.plan.destination_pool
+            )
+        })
     }
 }
