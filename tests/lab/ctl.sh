@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # One laboratory action from outside a shell, for tests written in Rust:
 #   ctl.sh libvirtd-start NAME MODE | libvirtd-stop NAME | libvirtd-kill9 NAME | libvirtd-uri NAME
+#   ctl.sh libvirtd-lost NAME             a host that lost its power: the daemon and its QEMUs killed, /run emptied
 #   ctl.sh libvirtd-qemus NAME            live QEMUs of a daemon, "pid guest" a line
 #   ctl.sh osd-freeze | osd-thaw          a pool that hangs, and its end
 set -euo pipefail
@@ -17,6 +18,7 @@ case $action in
   libvirtd-start) lab_libvirtd_start "${1:?NAME}" "${2:?MODE}" ;;
   libvirtd-stop) lab_libvirtd_stop "${1:?NAME}" ;;
   libvirtd-kill9) lab_libvirtd_kill9 "${1:?NAME}" ;;
+  libvirtd-lost) lab_libvirtd_lost "${1:?NAME}" ;;
   libvirtd-uri) lab_libvirtd_uri "${1:?NAME}" ;;
   libvirtd-qemus) libvirtd_qemus "${1:?NAME}" ;;
   osd-freeze) lab_osd_freeze ;;

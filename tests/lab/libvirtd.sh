@@ -133,6 +133,19 @@ lab_libvirtd_stop() {
 # lab_libvirtd_kill9 NAME: a crash; its guests go on. lab_libvirtd_start brings it back.
 lab_libvirtd_kill9() { lab_kill9 "$(libvirtd_pidfile "$1")" libvirtd "$(libvirtd_dir "$1")/"; }
 
+# lab_libvirtd_lost NAME: what a power cut leaves: no daemon, no guest, nothing in /run. lab_libvirtd_start is the
+# host's next boot.
+lab_libvirtd_lost() {
+  local name=$1 pid guest dir
+  dir=$(libvirtd_dir "$name")
+  lab_libvirtd_kill9 "$name"
+  while read -r pid guest; do
+    kill -KILL "$pid" 2>/dev/null || true
+    lab_wait 30 "guest $guest to end" lab_gone "$dir/run/qemu/$guest.pid" qemu-system "guest=$guest"
+  done < <(libvirtd_qemus "$name")
+  rm -rf "${dir:?}/run"
+}
+
 lab_libvirtd_names() {
   local dir
   for dir in "$LAB"/libvirt/*/; do
