@@ -283,13 +283,22 @@ impl Guest {
         LabError::Guest { name: self.name.clone(), text }
     }
 
-    /// Ends it (QEMU closes its images in order).
+    /// Ends it: QEMU closes its images in order, however long a busy machine takes for that. Without `--graceful`
+    /// libvirt kills what has not ended after some seconds, and writes no flush covered are lost.
     ///
     /// # Errors
-    /// When libvirt refuses.
+    /// When libvirt refuses, or QEMU does not end.
     pub fn destroy(&mut self) -> Result<(), LabError> {
         self.refresh_volumes()?;
-        self.lab.virsh(&["destroy", &self.name]).map(drop)
+        wait_for(120, &format!("the end of {}", self.name), || {
+            match self.lab.virsh(&["destroy", "--graceful", &self.name]) {
+                Ok(_) => Ok(Some(())),
+                Err(LabError::Command { text, .. }) if text.contains("Failed to terminate") => {
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        })
     }
 
     /// Kills its QEMU with SIGKILL: a crash. The verifier then demands of this boot only what a flush covered,
