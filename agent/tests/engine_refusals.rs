@@ -153,14 +153,11 @@ async fn a_method_this_agent_has_not_is_refused() {
 async fn a_guest_that_is_paused_on_an_error_after_the_pivot_is_told() {
     let stage = Stage::new(Home::Rbd, true).await;
     let guest = stage.guest.uuid.clone();
-    // Right after the switch, before the move is verified.
+    // QEMU pauses it around the switch, before the move is verified.
     stage.world.before(Method::Pivot, 1, move |world| {
-        let (world, guest) = (world.clone(), guest);
-        tokio::spawn(async move {
-            world.with(|state| {
-                let domain = state.domains.get_mut(&guest).expect("the guest");
-                domain.state = DomainState::PausedOnIoError;
-            });
+        world.with(|state| {
+            let domain = state.domains.get_mut(&guest).expect("the guest");
+            domain.state = DomainState::PausedOnIoError;
         });
     });
     let view = stage.run(&stage.guest.request("nfs-1")).await;
