@@ -16,7 +16,8 @@ export VOLFERRY_LAB_CEPH_POOL=$VOLFERRY_LAB_RBD_POOL_A
 
 # The same features as the quick tests, so that nothing is built twice. The agent under test is the release binary.
 features=rbdutils/native,volferry-agent/testing,volferry-tests/lab
-run() { cargo test --workspace --features "$features" --locked "$@" -- --test-threads=1 --nocapture; }
+# All of them, also after one has failed: a run is long, and says all there is to mend.
+run() { cargo test --workspace --features "$features" --locked --no-fail-fast "$@" -- --test-threads=1 --nocapture; }
 log=$LAB/tests.log
 {
   if [[ $# -gt 0 ]]; then
@@ -25,9 +26,14 @@ log=$LAB/tests.log
     # A test that hangs ends the run and says so; those of the guest have a watchdog of their own.
     export -f run
     export features
-    timeout --kill-after=10 1500 bash -c "run --test native --test native_qemu --test real_ports --test contract"
-    run --test 'lab_*'
-    timeout --kill-after=10 1500 tests/run-torture.sh --agent 10 --libvirtd 4 --qemu 2 --seed 1
+    failed=
+    timeout --kill-after=10 1500 bash -c "run --test native --test native_qemu --test real_ports --test contract" || failed=yes
+    run --test 'lab_*' || failed=yes
+    timeout --kill-after=10 1500 tests/run-torture.sh --agent 10 --libvirtd 4 --qemu 2 --seed 1 || failed=yes
+    if [[ -n $failed ]]; then
+      echo "lab tests: some failed" >&2
+      exit 1
+    fi
   fi
 } 2>&1 | tee "$log"
 if grep 'SKIPPED ' "$log"; then

@@ -24,6 +24,7 @@ mod turns;
 mod users;
 mod wishes;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use context::Context;
@@ -48,8 +49,10 @@ use crate::ports::Ports;
 use crate::report::chain;
 use crate::spec::{BytesPerSecond, DomainReference, MigrateSpec, OperationId};
 
-/// How many finished operations are kept at hand; older ones are read from the journal.
-const FINISHED_AT_HAND: usize = 1000;
+/// How many finished operations are kept at hand; older ones are read from the journal when somebody asks.
+const FINISHED_AT_HAND: usize = 32;
+/// How many finished operations are listed.
+const FINISHED_LISTED: usize = 1000;
 
 /// The engine; cheap to clone.
 #[derive(Debug, Clone)]
@@ -221,9 +224,24 @@ impl Engine {
         }
     }
 
-    /// The operations at hand: all unfinished ones and the newest finished ones, newest first.
+    /// The operations at hand: all unfinished ones and the very newest finished ones, newest first.
     pub fn operations(&self) -> Vec<Arc<OperationView>> {
         self.registry.views()
+    }
+
+    /// All unfinished operations and the newest thousand finished ones, newest first. What is at hand is newer than
+    /// what the journal says of it.
+    ///
+    /// Errors: the journal cannot be read.
+    pub async fn history(&self) -> Result<Vec<Arc<OperationView>>, JournalError> {
+        let finished = self.context.journal.finished(FINISHED_LISTED).await?;
+        let mut views = self.registry.views();
+        let known: HashSet<OperationId> =
+            views.iter().map(|view| view.spec.operation.clone()).collect();
+        let older = finished.into_iter().filter(|view| !known.contains(&view.spec.operation));
+        views.extend(older.map(Arc::new));
+        views.sort_by_key(|view| std::cmp::Reverse(view.accepted()));
+        Ok(views)
     }
 
     /// Follows one operation; of one that has ended, the receiver holds its last view and is closed.

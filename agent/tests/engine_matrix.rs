@@ -77,8 +77,11 @@ struct Variant {
     request: fn(&mut MigrateSpec),
     pace: Pace,
     second_kill: Option<usize>,
-    event: Option<(bool, fn(&EventKind) -> bool)>,
+    event: Option<(bool, Which)>,
 }
+
+/// Picks events.
+type Which = fn(&EventKind) -> bool;
 
 impl Variant {
     fn of(cell: &Cell) -> Self {
@@ -255,7 +258,7 @@ async fn lives(
     }
     // The end is the end, also for the next life.
     tokio::time::sleep(Duration::from_secs(1200)).await;
-    if point % 4 == 0 {
+    if point.is_multiple_of(4) {
         stage = stage.restart().await;
     }
     let later = stage.agent.engine.operation(&request.operation).await.expect("it is known");

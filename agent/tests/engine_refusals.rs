@@ -74,7 +74,10 @@ async fn what_the_host_may_not_do_cannot_do_or_does_not_answer_is_told_apart() {
     ];
     for (method, class, code) in cases {
         let stage = Stage::new(Home::Rbd, true).await;
-        stage.world.fault(method, 1, Fault::Refuse(class, "it says no"));
+        // More than once: the agent looks through its pools when it starts, before or after this request.
+        for nth in 1..=3 {
+            stage.world.fault(method, nth, Fault::Refuse(class, "it says no"));
+        }
         let request = stage.guest.request("nfs-1");
         let refusal = stage.agent.engine.migrate(request).await.expect_err("it is refused");
         assert_eq!(refusal.code, code, "{refusal}");

@@ -53,6 +53,7 @@ impl Watch {
                     }
                 }
                 looks += 1;
+                #[allow(clippy::disallowed_methods, reason = "samples are taken in even steps")]
                 std::thread::sleep(Duration::from_millis(20));
             }
             (looks, found)
@@ -129,6 +130,10 @@ fn boots_as_defined(stand: &Stand) -> Outcome {
     let until = Instant::now() + Duration::from_secs(180);
     while !fs::read_to_string(&console).is_ok_and(|text| text.contains("BOOT-OK")) {
         assert!(Instant::now() < until, "it does not boot: {}", console.display());
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the guest's console is polled, with a bound"
+        )]
         std::thread::sleep(Duration::from_millis(200));
     }
     Ok(())

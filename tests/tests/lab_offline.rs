@@ -117,6 +117,7 @@ impl Watch {
                     copies += usize::from(words.contains("qemu-img\0convert"));
                     told |= words.contains(&key);
                 }
+                #[allow(clippy::disallowed_methods, reason = "samples are taken in even steps")]
                 std::thread::sleep(Duration::from_millis(10));
             }
             (copies, told)
@@ -176,6 +177,10 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T, String>) -> T {
             Err(text) if text.contains("volume-in-use") => last = text,
             Err(text) => panic!("{text}"),
         }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a watch ends unannounced; the wait is bounded"
+        )]
         std::thread::sleep(Duration::from_secs(1));
     }
     panic!("it stays in use: {last}");

@@ -9,6 +9,7 @@ use crate::engine::{
     CommandError, Decision, DiskListing, Engine, Examined, HostListing, LeftoverError, PoolListing,
     Retried, ViewReceiver,
 };
+use crate::journal::JournalError;
 use crate::operation::{Leftover, OperationView};
 use crate::plan::{Plan, Refusal};
 use crate::spec::{BytesPerSecond, DomainReference, LeftoverId, MigrateSpec, OperationId};
@@ -26,7 +27,7 @@ pub trait Agent: Send + Sync + 'static {
     async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError>;
 
     /// All operations, newest first.
-    fn operations(&self) -> Vec<Arc<OperationView>>;
+    async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError>;
 
     /// Follows one operation.
     async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError>;
@@ -93,8 +94,8 @@ impl Agent for Engine {
         Engine::operation(self, id).await
     }
 
-    fn operations(&self) -> Vec<Arc<OperationView>> {
-        Engine::operations(self)
+    async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError> {
+        self.history().await
     }
 
     async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {

@@ -98,7 +98,9 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
             "" => None,
             _ => Some(request::domain(request.domain.clone())?),
         };
-        let wanted = self.agent.operations().into_iter().filter(|view| {
+        let operations = self.agent.operations().await;
+        let operations = operations.map_err(|error| status::journal_status(&error))?;
+        let wanted = operations.into_iter().filter(|view| {
             !(request.unfinished_only && view.state.is_final())
                 && domain.as_ref().is_none_or(|domain| is_of(view, domain))
         });

@@ -10,6 +10,7 @@ use tonic::{Code, Status};
 use super::pb;
 use crate::engine::doctor::OrphanError;
 use crate::engine::{CommandError, LeftoverError};
+use crate::journal::JournalError;
 use crate::operation::{RetryClass, State};
 use crate::plan::{Refusal, RefusalCode};
 use crate::report;
@@ -177,6 +178,11 @@ pub fn leftover_status(error: &LeftoverError) -> Status {
             problem_status(Code::Internal, reason, RetryClass::Later, error)
         }
     }
+}
+
+/// The status of a question whose answer is in a journal that cannot be read.
+pub fn journal_status(error: &JournalError) -> Status {
+    problem_status(Code::Internal, pb::CommandReason::AgentFault, RetryClass::Later, error)
 }
 
 /// The status of a search for orphans, or of their removal, that was not carried out.

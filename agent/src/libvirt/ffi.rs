@@ -148,8 +148,9 @@ pub fn set_block_iotune(
     let (mut params, mut count, mut room) = (ptr::null_mut(), 0, 0);
     let mut set = Ok(0);
     for (name, value) in limits {
-        // SAFETY: libvirt allocates and grows the array behind the three live locals, and copies the terminated name.
         set = set.and_then(|_| {
+            // SAFETY: libvirt allocates and grows the array behind the three live locals, and copies the terminated
+            // name.
             check(unsafe {
                 sys::virTypedParamsAddULLong(
                     &mut params,
@@ -161,8 +162,8 @@ pub fn set_block_iotune(
             })
         });
     }
-    // SAFETY: valid handle, a NUL-terminated string that outlives the call, `count` initialised parameters.
     let set = set.and_then(|_| {
+        // SAFETY: valid handle, a NUL-terminated string that outlives the call, `count` initialised parameters.
         check(unsafe {
             sys::virDomainSetBlockIoTune(domain.as_ptr(), disk.as_ptr(), params, count, flags)
         })

@@ -20,6 +20,7 @@ use volferry_agent::engine::{
     CommandError, Decision, DiskListing, Examined, HostListing, LeftoverError, PoolListing,
     Retried, ViewReceiver,
 };
+use volferry_agent::journal::JournalError;
 use volferry_agent::operation::{
     Evidence, Failure, FailureCause, Found, Kept, Leftover, LeftoverKind, MoveResult, Names,
     OperationView, Phase, PhaseSpan, Progress, Resolution, Side, SourceFate, State,
@@ -330,9 +331,9 @@ impl Agent for FakeAgent {
         Ok(self.watch(id).await?.borrow().clone())
     }
 
-    fn operations(&self) -> Vec<Arc<OperationView>> {
+    async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError> {
         let operations = self.operations.lock().expect("no panic");
-        operations.iter().rev().map(|sender| sender.borrow().clone()).collect()
+        Ok(operations.iter().rev().map(|sender| sender.borrow().clone()).collect())
     }
 
     async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {

@@ -1,9 +1,9 @@
 //! How qemu-img opens two images: options, a ceph.conf and a key for each cluster, in a folder of their own that only
 //! this process can read and that goes with the value. Nothing secret is on the command line.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rbdutils::monitors::MonitorList;
@@ -42,6 +42,7 @@ impl Access {
         let io = |error: io::Error| PortError::from((operation.to_owned(), error));
         let folder = tempfile::Builder::new()
             .prefix("copy-")
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(folder)
             .map_err(|error| (CopySide::Unknown, io(error)))?;
         let mut objects = Vec::new();
