@@ -360,6 +360,45 @@ async fn the_word_to_switch_is_waited_for_with_the_copy_complete() {
     assert_eq!(stage.end(&request).await.state, State::Succeeded);
 }
 
+/// Writes to the source and leaves no other trace: a guest that was started and stopped where nobody looked.
+fn write_unseen(stage: &Stage) {
+    let source = stage.before[&stage.guest.volume.to_string()].clone();
+    stage.world.with(|state| state.scribble(&source));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_while_the_word_was_waited_for_is_not_lost() {
+    for no_compare in [false, true] {
+        for restarted in [false, true] {
+            let mut stage = stopped(Home::File).await;
+            let request =
+                MigrateSpec { manual_pivot: true, no_compare, ..stage.guest.request("smp-1") };
+            stage.begin(&request).await;
+            stage.agent.until(&request.operation, |view| view.waits_for_pivot).await;
+            write_unseen(&stage);
+            if restarted {
+                stage = stage.restart().await;
+                stage.agent.until(&request.operation, |view| view.waits_for_pivot).await;
+            }
+            stage.agent.engine.complete(&request.operation).await.expect("it waits for it");
+            let text = fails(&stage, &request, FailureCause::VerifyMismatch).await;
+            assert!(text.contains("written to after it was copied"), "{text}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_starts_while_the_word_is_waited_for_ends_the_move() {
+    let stage = stopped(Home::File).await;
+    let request = MigrateSpec { manual_pivot: true, ..stage.guest.request("smp-1") };
+    stage.begin(&request).await;
+    stage.agent.until(&request.operation, |view| view.waits_for_pivot).await;
+    start(&stage.world, &stage.guest);
+    let view = stage.end(&request).await;
+    let cause = view.failure.as_ref().map(|failure| failure.cause);
+    assert_eq!((view.state, cause), (State::Failed, Some(FailureCause::VolumeInUse)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_moved_by_one_operation_at_a_time() {
     let stage = lone("nfs-1", "v.qcow2").await;
@@ -378,7 +417,21 @@ enum Between {
     Nothing,
     TenMinutes,
     GuestStarted,
+    WroteUnseen,
     LibvirtAway,
+}
+
+/// The stored definition still names the source.
+fn names_source(stage: &Stage) -> bool {
+    stage.world.with(|state| {
+        let domain = state.domains.get(&stage.guest.uuid);
+        let stored = domain.and_then(|domain| domain.inactive_xml.clone()).unwrap_or_default();
+        let name = match &stage.guest.volume {
+            VolumeLocation::File { path } => path.display().to_string(),
+            VolumeLocation::Rbd { address, image } => format!("{}/{image}", address.pool),
+        };
+        stored.contains(&format!("'{name}'"))
+    })
 }
 
 /// Kills the agent at every point of an offline move, and lets the next one find the end.
@@ -400,10 +453,17 @@ async fn killed_anywhere(
             _ = drive => break,
             () = stage.world.agent_died() => stage.world.points().last().cloned(),
         };
+        let mut written = None;
         match between {
             Between::Nothing => {}
             Between::TenMinutes => tokio::time::sleep(Duration::from_secs(600)).await,
             Between::GuestStarted => start(&stage.world, &stage.guest),
+            // Once the definition names the copy, a guest writes there.
+            Between::WroteUnseen if names_source(&stage) => {
+                write_unseen(&stage);
+                written = Some(content(&stage.world, &stage.guest.volume));
+            }
+            Between::WroteUnseen => {}
             Between::LibvirtAway => stage.world.libvirt_away(),
         }
         stage = stage.restart().await;
@@ -428,9 +488,17 @@ async fn killed_anywhere(
             Between::GuestStarted => {
                 view.state == State::Succeeded || cause == Some(FailureCause::VolumeInUse)
             }
+            Between::WroteUnseen => {
+                view.state == State::Succeeded || cause == Some(FailureCause::VerifyMismatch)
+            }
             _ => view.state == State::Succeeded,
         };
         assert!(right, "{at}: {view:#?}");
+        if let Some(written) = written {
+            let current =
+                if view.state == State::Succeeded { &view.destination } else { &view.source };
+            assert_eq!(content(&stage.world, current), written, "{at}: what was written is lost");
+        }
         assert!(stage.world.with(|state| state.copies.is_empty()), "{at}: a process is left");
         let left = stage.agent.engine.leftovers().await.expect("a readable journal");
         assert_eq!(left, [], "{at}");
@@ -476,5 +544,17 @@ async fn killed_anywhere_and_the_domain_started_nothing_is_lost() {
             (stage, request)
         };
         killed_anywhere(&format!("{home:?} to {pool}"), stage, Between::GuestStarted).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_anywhere_and_the_source_written_to_meanwhile_nothing_is_lost() {
+    for (no_compare, pool) in [(false, "nfs-1"), (true, "smp-1")] {
+        let stage = async || {
+            let stage = stopped(Home::Rbd).await;
+            let request = MigrateSpec { no_compare, ..stage.guest.request(pool) };
+            (stage, request)
+        };
+        killed_anywhere(&format!("rbd to {pool}"), stage, Between::WroteUnseen).await;
     }
 }

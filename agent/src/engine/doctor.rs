@@ -81,7 +81,9 @@ impl Engine {
                 }
             };
             for volume in marked {
-                if self.is_known(&volume.operation).await? {
+                if self.is_known(&volume.operation).await?
+                    || self.has_moved_to(&volume.operation, &volume.location).await?
+                {
                     continue;
                 }
                 let job = domains.as_deref().ok().and_then(|all| job_into(all, &volume.location));
@@ -145,7 +147,9 @@ impl Engine {
             // A pool that cannot be searched now is searched the next time.
             let Ok(marked) = self.marked(pool, Search::Names).await else { continue };
             for volume in marked.into_iter().filter(|volume| volume.private) {
-                if !self.has_ended_without(&volume.operation).await {
+                if !self.has_ended_without(&volume.operation).await
+                    || self.is_of_another_host(pool, &volume).await
+                {
                     continue;
                 }
                 let MarkedVolume { location, identity, operation, .. } = &volume;
@@ -177,6 +181,33 @@ impl Engine {
             || left.iter().any(|leftover| leftover.operation == *id))
     }
 
+    /// Whether another host's agent made it, under an id that this host's journal knows too; also when that cannot be
+    /// told.
+    async fn is_of_another_host(&self, pool: &Pool, volume: &MarkedVolume) -> bool {
+        match self.marked(pool, Search::Marks).await {
+            Ok(marked) => marked.iter().any(|other| {
+                let ours = &self.context.host.host_name;
+                other.location == volume.location
+                    && other.host.as_ref().is_some_and(|host| host != ours)
+            }),
+            Err(why) => {
+                tracing::warn!(volume = %volume.location, why, "not swept: its mark cannot be read");
+                true
+            }
+        }
+    }
+
+    /// The volume is what a move led to; only its mark has stayed.
+    async fn has_moved_to(
+        &self,
+        id: &OperationId,
+        volume: &VolumeLocation,
+    ) -> Result<bool, JournalError> {
+        let view = self.context.journal.view(id).await?;
+        let result = view.as_ref().and_then(|view| view.result.as_ref());
+        Ok(result.is_some_and(|result| result.location == *volume))
+    }
+
     async fn has_ended_without(&self, id: &OperationId) -> bool {
         match (self.context.journal.view(id).await, self.is_known(id).await) {
             (Ok(Some(_)), Ok(known)) => !known,
@@ -200,7 +231,7 @@ impl Engine {
         }
         match self.user(volume, job).await {
             Ok(None) => None,
-            Ok(Some(user)) => Some(format!("domain {user} uses it")),
+            Ok(Some(user)) => Some(format!("{user} uses it")),
             Err(error) => Some(format!("whether it is in use cannot be told: {error}")),
         }
     }
@@ -214,7 +245,7 @@ impl Engine {
         let is_it = |image: &Named| is_volume(image, &volume.location);
         let own = job.map(|job| &job.domain);
         if let Some(user) = users::other_user_by_headers(ports, own, is_it).await? {
-            return Ok(Some(user));
+            return Ok(Some(format!("domain {user}")));
         }
         // Both XMLs of a domain can be wrong about what its QEMU uses.
         for domain in users::every(ports).await? {
@@ -223,10 +254,15 @@ impl Engine {
             }
             let names = [volume.location.clone()];
             if users::qemu_may_use(ports, &domain.uuid, &names).await? {
-                return Ok(Some(domain.name));
+                return Ok(Some(format!("domain {}", domain.name)));
             }
         }
-        Ok(None)
+        // Other hosts show in watchers and locks only; while our own copy runs, so does it.
+        let open = match job {
+            Some(_) => vec![],
+            None => users::open_by(ports, &volume.location, 0).await?,
+        };
+        Ok((!open.is_empty()).then(|| open.join(", ")))
     }
 }
 

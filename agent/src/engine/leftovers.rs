@@ -292,5 +292,10 @@ async fn check_unused(
     if used.map_err(cannot_tell)? {
         return Err(format!("the QEMU of domain {} may still use it", leftover.domain));
     }
-    Ok(())
+    // Other hosts show in watchers and locks only.
+    let open = users::open_by(&context.ports, at, 0).await.map_err(cannot_tell)?;
+    match open.is_empty() {
+        true => Ok(()),
+        false => Err(format!("it is in use: {}", open.join(", "))),
+    }
 }

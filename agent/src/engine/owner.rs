@@ -90,6 +90,8 @@ pub struct Memory {
     pub ready_at: Option<Instant>,
     /// From there to the pivot call, microseconds.
     pub ready_to_pivot_us: Option<u64>,
+    /// The stored definition was about to name the destination, in this life.
+    pub redefining: bool,
     /// Why the source must not be removed.
     pub keep_reason: Option<String>,
     /// The passphrases of the request, until the destination is made; none after a restart.

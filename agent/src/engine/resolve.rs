@@ -16,7 +16,7 @@ use crate::operation::{
     Event, Evidence, Kept, Leftover, LeftoverKind, MoveResult, Names, OperationView, PhaseSpan,
     Resolution, SourceFate, State, transition,
 };
-use crate::plan::Plan;
+use crate::plan::{Plan, StepKind};
 use crate::report::chain;
 use crate::spec::{Identity, LeftoverId, OperationId};
 
@@ -48,6 +48,28 @@ struct Undecided {
     memory: Memory,
 }
 
+impl Undecided {
+    /// A destination has its name before it has the data: it can only be kept when its copy was complete at some time,
+    /// or somebody uses or names it already.
+    ///
+    /// Errors: why it may not be kept.
+    fn allows(&self, keep: Kept, evidence: &Evidence) -> Result<(), String> {
+        let complete = [StepKind::AwaitReady, StepKind::CopyImage];
+        let switched = [StepKind::Pivot, StepKind::Switch];
+        let held = self.memory.proof.is_some()
+            || complete.iter().any(|step| self.memory.done.contains(step))
+            || switched.iter().any(|step| self.memory.intended.contains(step));
+        let named = [&evidence.qemu, &evidence.stored].contains(&&Names::One(Kept::Destination));
+        match keep == Kept::Source || held || named {
+            true => Ok(()),
+            false => {
+                Err("the copy was never seen complete, so the destination does not hold the disk"
+                    .to_owned())
+            }
+        }
+    }
+}
+
 impl Engine {
     /// Shows the evidence about an operation's volumes and changes nothing.
     ///
@@ -71,6 +93,7 @@ impl Engine {
         let undecided = self.undecided(id).await?;
         let evidence = self.evidence(&undecided).await;
         evidence.allows(decision.keep).map_err(|reason| not_allowed(id, reason))?;
+        undecided.allows(decision.keep, &evidence).map_err(|reason| not_allowed(id, reason))?;
         let remove_other = decision.remove_other;
         let (view, other) = self.decide(undecided, decision, &evidence).await?;
         // Removing takes the lock itself.
@@ -100,6 +123,7 @@ impl Engine {
             ));
         };
         evidence.allows(keep).map_err(|reason| not_allowed(id, reason))?;
+        undecided.allows(keep, &evidence).map_err(|reason| not_allowed(id, reason))?;
         let decision = Decision { keep, remove_other: false, by: "proof".to_owned() };
         let (view, _) = self.decide(undecided, decision, &evidence).await?;
         Ok(Examined { view, evidence, removal: None })

@@ -165,7 +165,8 @@ fn deadline_passed(owner: &Owner) -> Failure {
 }
 
 /// Why the work ended: a user of the source that appeared explains more than the error it led to.
-async fn failed(owner: &Owner, error: &CopyError) -> Failure {
+/// The failure of work on both images.
+pub async fn failed(owner: &Owner, error: &CopyError) -> Failure {
     if let Ok(Some(user)) = user_of_source(&owner.context.ports, &owner.plan, 1).await {
         return in_use(&owner.plan, &user);
     }

@@ -16,12 +16,17 @@ const STEP: StepKind = StepKind::RemoveSourceSecret;
 
 /// Removes it if nothing needs it any more.
 pub async fn run(owner: &mut Owner, uuid: &str) {
-    let gone = owner.view.result.as_ref().is_some_and(|result| {
-        matches!(result.source, SourceFate::Removed | SourceFate::AlreadyGone)
-    });
-    if !gone {
+    match owner.view.result.as_ref().map(|result| &result.source) {
+        Some(SourceFate::Removed) => {}
+        Some(SourceFate::AlreadyGone) => {
+            // Gone from its names: perhaps somebody keeps it under another, and a secret cannot be read back.
+            owner.warn(format!(
+                "the libvirt secret {uuid} of the source stays, for the source went by another hand"
+            ));
+            return;
+        }
         // Whoever opens what was kept needs it.
-        return;
+        _ => return,
     }
     owner.remember_intent(STEP);
     owner.note_anyway(vec![What::Intent { step: STEP }]).await;

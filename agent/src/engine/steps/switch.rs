@@ -7,9 +7,10 @@
 //! Begun before: the stored definition says how far it came.
 
 use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::watch;
 use volferry_xml::DomainXml;
 
-use super::offline::{cannot_tell, check_unused, in_use, user_of_source};
+use super::offline::{cannot_tell, check_unused, failed, in_use, request, user_of_source};
 use super::start_copy::{disk_is_on, is_volume};
 use super::volumes::{self, may_pass};
 use super::{UndoError, verify_move};
@@ -20,9 +21,9 @@ use crate::engine::users::other_user;
 use crate::journal::{Proof, StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side, State};
 use crate::plan::source::Named;
-use crate::plan::{StepKind, lone_volume};
-use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError};
-use crate::spec::{VolumeFormat, VolumeLocation};
+use crate::plan::{PlannedCopy, StepKind, lone_volume};
+use crate::ports::{Comparison, DomainObservation, DomainState, ErrorClass, PortError};
+use crate::spec::{Bytes, VolumeFormat, VolumeLocation};
 
 const STEP: StepKind = StepKind::Switch;
 
@@ -37,11 +38,19 @@ enum Stored {
 /// Switches.
 pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Result<(), Stop> {
     if owner.view.state != State::Pivoting {
+        let mut unseen = owner.memory.resumed;
         if manual_pivot && !owner.memory.pivot_wished {
             wait_for_word(owner).await?;
+            unseen = true;
         }
         check(owner).await?;
+        if unseen {
+            compare_again(owner).await?;
+            check(owner).await?;
+        }
         intend(owner).await?;
+    } else if owner.memory.resumed && !definition {
+        compare_again(owner).await?;
     }
     let proof = match definition {
         true => redefine(owner).await?,
@@ -55,7 +64,35 @@ pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Res
     Ok(())
 }
 
-/// Waits for the operator's word. Users that appear meanwhile are seen before anything is changed.
+/// Compares the source with its copy once more, also where a comparison was not asked for: time passed in which nobody
+/// looked, and who wrote to the source meanwhile may be gone again.
+async fn compare_again(owner: &mut Owner) -> Result<(), Stop> {
+    let plan = &owner.plan;
+    let copy = PlannedCopy {
+        from: plan.source.clone(),
+        from_format: plan.source_format,
+        to: plan.destination.clone(),
+        to_format: plan.destination_format,
+    };
+    owner.say(Some("comparing the source with its copy once more".to_owned()));
+    let request = request(owner, &copy, None);
+    let (done, _progress) = watch::channel(Bytes(0));
+    let compared = owner.context.ports.copies.clone().compare(&request, &done).await;
+    owner.say(None);
+    match compared {
+        Ok(Comparison::Identical) => Ok(()),
+        Ok(Comparison::Different(what)) => {
+            let text = format!(
+                "the source {} was written to after it was copied, the copy {} is older: {what}",
+                copy.from, copy.to
+            );
+            Err(Stop::Failed(Failure::new(FailureCause::VerifyMismatch, Side::Source, text)))
+        }
+        Err(error) => Err(Stop::Failed(failed(owner, &error).await)),
+    }
+}
+
+/// Waits for the operator's word. Users that appear meanwhile are seen, at the latest before anything is changed.
 async fn wait_for_word(owner: &mut Owner) -> Result<(), Stop> {
     if owner.view.state == State::Copying {
         owner.view.waits_for_pivot = true;
@@ -64,12 +101,20 @@ async fn wait_for_word(owner: &mut Owner) -> Result<(), Stop> {
     owner.view.waits_for_pivot = true;
     owner.publish();
     let deadline = owner.plan.spec.deadline.map(|deadline| owner.expires(deadline));
+    let period = owner.context.tuning.progress_period;
     while !owner.wishes.borrow_and_update().pivot {
         owner.check_cancel()?;
         tokio::select! {
             changed = owner.wishes.changed() => if changed.is_err() {
                 // The registry is gone with the daemon; this task ends with it.
                 std::future::pending::<()>().await;
+            },
+            () = tokio::time::sleep(period) => if !owner.memory.resumed {
+                // A look that fails is made up for by the last one. After a restart it may be a watch of our own.
+                let user = user_of_source(&owner.context.ports, &owner.plan, 0).await;
+                if let Ok(Some(user)) = user {
+                    return Err(Stop::Failed(in_use(&owner.plan, &user)));
+                }
             },
             () = sleep_until(deadline) => return Err(Stop::Failed(Failure::new(
                 FailureCause::Deadline,
@@ -157,17 +202,35 @@ async fn step(owner: &mut Owner) -> Result<Option<Result<Proof, Stop>>, PortErro
             if let Some(user) = user_of_source(&owner.context.ports, &owner.plan, 0).await? {
                 return Ok(Some(Err(Stop::Failed(in_use(&owner.plan, &user)))));
             }
+            if owner.memory.resumed && !owner.memory.redefining {
+                if let Err(stop) = compare_again(owner).await {
+                    return Ok(Some(Err(stop)));
+                }
+                owner.memory.redefining = true;
+                return Ok(None);
+            }
             let (to, format) = (owner.plan.destination.clone(), owner.plan.destination_format);
+            owner.memory.redefining = true;
             match define(owner, &to, format).await {
                 Ok(()) => Ok(None),
                 Err(error) if may_pass(&error) => Err(error),
                 Err(error) => Ok(Some(Err(Stop::Failed(not_changed(&error))))),
             }
         }
+        Stored::Lost(why) if may_have_been_redefined(owner) => {
+            let failure = Failure::new(FailureCause::PivotFailed, Side::Guest, why);
+            Ok(Some(Err(Stop::Undecided(failure))))
+        }
         Stored::Lost(why) => {
             Ok(Some(Err(Stop::Failed(Failure::new(FailureCause::GuestGone, Side::Guest, why)))))
         }
     }
+}
+
+/// A definition that named the destination may have been in force: somebody may have used it, and what stands there now
+/// may build on the destination.
+fn may_have_been_redefined(owner: &Owner) -> bool {
+    owner.memory.redefining || owner.memory.resumed && owner.was_intended(STEP)
 }
 
 fn not_changed(error: &PortError) -> Failure {
@@ -259,6 +322,9 @@ pub async fn undo(owner: &mut Owner, definition: bool) -> Result<(), UndoError> 
     loop {
         let error = match observe(owner).await {
             Ok(domain) => match stored(owner, domain.as_ref()) {
+                Stored::Lost(why) if may_have_been_redefined(owner) => {
+                    return Err(UndoError::NotTheSource(why));
+                }
                 Stored::Source | Stored::Lost(_) => return Ok(()),
                 Stored::Destination => {
                     if let Some(domain) = domain.filter(|one| one.state != DomainState::ShutOff)

@@ -232,7 +232,7 @@ fn repaired(plan: &Plan, definition: &SecretString, kept: Kept) -> Result<String
     let encryption = plan.destination_encryption.as_ref().map(xml_encryption);
     let (volume, format) = match kept {
         // How the source is encrypted is in no plan.
-        Kept::Source if encryption.is_some() => {
+        Kept::Source if encryption.is_some() || plan.spec.encryption.decrypt => {
             return Err("an encrypted disk is put back on its source by hand".to_owned());
         }
         Kept::Source => (&plan.source, plan.source_format),
