@@ -32,7 +32,7 @@ pub struct Spec {
     pub rate: u32,
     /// Memory.
     pub memory_mib: u32,
-    /// With a QEMU monitor beside libvirt's own: see [`Guest::monitor`].
+    /// With a QEMU monitor beside libvirt's own, where QEMU runs as root: see [`Guest::monitor`].
     pub monitored: bool,
 }
 
@@ -152,7 +152,9 @@ impl Guest {
         File::create(&log).map_err(at(&log))?;
         self.lab.give_to_qemu(&log)?;
         let uuid = uuid_of(&self.name);
-        let monitor = self.monitored.then(|| self.monitor_socket());
+        // Another user's QEMU may not make a socket there.
+        let monitored = self.monitored && self.lab.mode() == "root";
+        let monitor = monitored.then(|| self.monitor_socket());
         let parts = xml::Parts {
             name: &self.name,
             uuid: &uuid,
