@@ -105,7 +105,10 @@ fn a_destination_that_stands_still_holds_up_nobody_else_and_goes_on() -> Outcome
     prove(&mut other)?;
     stand.lab.sweep("frozen-not")?;
     stand.goes_on_with(&["small/frozen-root.qcow2".into(), "vf-a/frozen-data".into()])?;
-    stand.end()
+    let lab = stand.lab.clone();
+    stand.end()?;
+    // The small pool is for one guest at a time.
+    lab.sweep("frozen")
 }
 
 /// An OSD that is stopped until it is dropped.
