@@ -156,7 +156,12 @@ impl Ground {
             Victim::Libvirtd | Victim::Qemu => self.kill_while_it_stands(kill, &mut client)?,
         };
         let Some(since) = hit else {
-            client.wait().map_err(crate::lab::at("volferry".as_ref()))?;
+            let ended = client.wait().map_err(crate::lab::at("volferry".as_ref()))?;
+            // A move that was refused passed no point at all: the ground is not sound, and nothing is tried.
+            if ended.code() == Some(3) {
+                let text = self.end_of(&id, disk, to)?.to_string();
+                return Err(LabError::Command { command: "volferry migrate".into(), text });
+            }
             return Ok(None);
         };
         let mut decided = Duration::ZERO;
