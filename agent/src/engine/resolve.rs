@@ -146,10 +146,13 @@ impl Engine {
         if state != State::NeedsOperator {
             return Err(not_allowed(id, format!("it is {state} and needs no operator")));
         }
+        let plan = &undecided.plan;
         let busy = self.operations().into_iter().find(|other| {
-            !other.state.is_final()
-                && other.domain_uuid == undecided.plan.domain
-                && other.target == undecided.plan.target
+            // Volumes of no domain share its absence and nothing else.
+            let disk = !plan.domain.is_none()
+                && other.domain_uuid == plan.domain
+                && other.target == plan.target;
+            !other.state.is_final() && (disk || other.source == plan.source)
         });
         match busy {
             Some(other) => Err(not_allowed(

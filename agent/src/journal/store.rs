@@ -101,6 +101,15 @@ pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
     if version > SCHEMA_VERSION {
         return Err(JournalError::Newer { path: path.to_owned(), found: version });
     }
+    let page: i64 = connection
+        .pragma_query_value(None, "page_size", |row| row.get(0))
+        .map_err(sqlite("read", path))?;
+    // What a full page lacks at its end may be text that no check looks at. With a log beside it the file may be short
+    // of a page that the log still holds.
+    let in_pages = u64::try_from(page).is_ok_and(|page| page > 0 && length.is_multiple_of(page));
+    if !in_pages && !has_log(path) {
+        return Err(damaged(path, "it is cut off"));
+    }
     let health: String = connection
         .pragma_query_value(None, "quick_check", |row| row.get(0))
         .map_err(sqlite("check", path))?;
@@ -127,6 +136,13 @@ pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
             .map_err(sqlite("create", path))?;
     }
     Ok(connection)
+}
+
+/// SQLite's log of what is not in the file yet.
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|found| found.len() > 0)
 }
 
 pub(super) fn encode(records: &[Record]) -> Result<Vec<String>, JournalError> {
