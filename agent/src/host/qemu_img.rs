@@ -30,20 +30,10 @@ impl QemuImg {
         bound: Duration,
         operation: &str,
     ) -> Result<Vec<u8>, PortError> {
-        let child = Command::new(&self.program)
-            .args(arguments)
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| {
-                let text = format!("cannot run {}: {error}", self.program.display());
-                PortError::new(ErrorClass::Unsupported, operation, text)
-            })?;
+        let child = alone(&self.program).args(arguments).spawn().map_err(|error| {
+            let text = format!("cannot run {}: {error}", self.program.display());
+            PortError::new(ErrorClass::Unsupported, operation, text)
+        })?;
         let Ok(output) = tokio::time::timeout(bound, child.wait_with_output()).await else {
             let text = format!("qemu-img has not ended for {bound:?}");
             return Err(PortError::new(ErrorClass::NoAnswer, operation, text));
@@ -57,6 +47,20 @@ impl QemuImg {
         let text = if text.is_empty() { output.status.to_string() } else { text };
         Err(PortError::new(class, operation, text))
     }
+}
+
+/// A child that inherits no environment, is listened to, speaks English, and ends with its future.
+pub(super) fn alone(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
 }
 
 fn class_of(text: &str) -> ErrorClass {

@@ -9,7 +9,8 @@ use super::{access, encryption, qemu_view, same_volume, snapshots};
 use crate::facts::{DestinationFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, FileOwner, FolderAccess, QemuBlockDevice};
 use crate::spec::{
-    Bytes, CopyFlag, DomainUuid, MigrateSpec, Reserve, VolumeFormat, VolumeLocation,
+    Bytes, CopyFlag, DomainUuid, EncryptionScheme, MigrateSpec, Reserve, VolumeFormat,
+    VolumeLocation,
 };
 
 /// What QEMU can address; images of other sizes cannot be copied exactly.
@@ -240,7 +241,7 @@ fn check_folder(
     }
 }
 
-pub(super) fn must_be_mounted(route: &Route) -> bool {
+fn must_be_mounted(route: &Route) -> bool {
     route.destination.folder.as_ref().is_some_and(|folder| folder.must_be_mounted)
 }
 
@@ -253,7 +254,7 @@ pub fn not_mounted(volume: &VolumeLocation) -> String {
 }
 
 /// Owner and mode of a new file: the source's, or of QEMU's user as the live XML's DAC label names it.
-pub(super) fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
+fn owner(route: &Route, source: &SourceFacts) -> Option<FileOwner> {
     match source {
         SourceFacts::File(file) => Some(file.owner),
         SourceFacts::Image(_) => access::qemu_user(&route.domain),
@@ -272,17 +273,7 @@ fn steps(
     let private = destination.location.renamed(&spec.operation.private_volume_name());
     let mut steps: Vec<Step> = planned.map(set_secret).into_iter().collect();
     steps.extend([
-        Step::CreateDestination {
-            volume: private.clone(),
-            format: destination.format,
-            size,
-            owner: match destination.format {
-                VolumeFormat::Qcow2 => owner(route, source),
-                VolumeFormat::Raw => None,
-            },
-            must_be_mounted: must_be_mounted(route),
-            encryption: planned.map(|planned| planned.scheme),
-        },
+        create_destination(route, source, size, planned.map(|planned| planned.scheme), &private),
         Step::PublishDestination { from: private, to: destination.location.clone() },
         Step::StartCopy { bandwidth: spec.bandwidth },
         Step::AwaitReady { deadline: spec.deadline, manual_pivot: spec.manual_pivot },
@@ -293,6 +284,28 @@ fn steps(
     steps.extend(source_steps(spec, route, source, warnings));
     steps.extend(remove_source_secret(route, planned, &steps));
     steps
+}
+
+/// The destination under its private name: a file belongs to whom the source's does.
+pub(super) fn create_destination(
+    route: &Route,
+    source: &SourceFacts,
+    size: Bytes,
+    encryption: Option<EncryptionScheme>,
+    private: &VolumeLocation,
+) -> Step {
+    let format = route.destination.format;
+    Step::CreateDestination {
+        volume: private.clone(),
+        format,
+        size,
+        owner: match format {
+            VolumeFormat::Qcow2 => owner(route, source),
+            VolumeFormat::Raw => None,
+        },
+        must_be_mounted: must_be_mounted(route),
+        encryption,
+    }
 }
 
 fn set_secret(planned: &PlannedEncryption) -> Step {

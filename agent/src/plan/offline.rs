@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::complete::{check_destination, exact_size, must_be_mounted, owner};
+use super::complete::{check_destination, create_destination, exact_size};
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::source_steps::source_steps;
@@ -231,17 +231,7 @@ fn steps(
         to_format: destination.format,
     };
     let mut steps = vec![
-        Step::CreateDestination {
-            volume: private.clone(),
-            format: destination.format,
-            size,
-            owner: match destination.format {
-                VolumeFormat::Qcow2 => owner(route, source),
-                VolumeFormat::Raw => None,
-            },
-            must_be_mounted: must_be_mounted(route),
-            encryption: None,
-        },
+        create_destination(route, source, size, None, &private),
         Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth },
     ];
     if !spec.no_compare {

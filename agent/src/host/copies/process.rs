@@ -2,11 +2,11 @@
 
 use std::io;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
 
+use crate::host::qemu_img::alone;
 use crate::ports::Done;
 use crate::spec::Bytes;
 
@@ -36,17 +36,10 @@ pub(super) async fn run(
     size: Bytes,
     done: &Done,
 ) -> io::Result<Ended> {
-    let mut child = Command::new("setpriv")
+    let mut child = alone("setpriv")
         .args(["--pdeathsig", "KILL", "--"])
         .arg(program)
         .args(words)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run setpriv: {error}")))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
