@@ -26,19 +26,20 @@ const TRIES: u32 = 5;
 /// The name of the secret inside qemu-img.
 const KEY: &str = "key";
 
-/// Writes an empty qcow2 image, encrypted inside, into an existing file.
-pub async fn create_qcow2(
+/// An empty qcow2 image, encrypted inside, in memory.
+pub async fn new_qcow2(
     tool: &QemuImg,
-    path: &Path,
     size: Bytes,
     passphrase: &Passphrase,
     operation: &str,
-) -> Result<(), PortError> {
+) -> Result<SecretFile, PortError> {
     let secret = secret_file(passphrase, operation)?;
+    let image = memory(&[], operation)?;
     let options = format!(
         "encrypt.format=luks,encrypt.key-secret={KEY},encrypt.iter-time={KEY_MILLISECONDS}"
     );
-    create(tool, &secret, "qcow2", &options, path, size, operation).await
+    create(tool, &secret, "qcow2", &options, image.path(), size, operation).await?;
+    Ok(image)
 }
 
 /// The header for a raw image in which `size` bytes are usable; the image has its length and those.

@@ -1,18 +1,24 @@
 //! Creating an image file: the name first and exclusively, then the content, the owner, and durability.
+//!
+//! An empty image is made in memory and written through the file that took the name: qemu-img itself would cut off
+//! whatever has the name by then, and unlinks it when it fails.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
 
 use super::{HostFiles, disk, parent};
 use crate::host::luks;
+use crate::host::secret_file::SecretFile;
 use crate::ports::{ErrorClass, FileOwner, PortError};
 use crate::spec::{Bytes, Identity, Passphrase, VolumeFormat};
 
+/// What is written at once, and left out where it is zeros.
+const CHUNK: usize = 64 << 10;
 /// Until the owner is set, nobody else may look into a new image.
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -32,6 +38,15 @@ impl std::fmt::Display for Content<'_> {
             Self::Encrypted(_) => f.write_str("encrypted qcow2"),
         }
     }
+}
+
+/// What is written into the file that took the name.
+#[derive(Debug)]
+enum Filling {
+    /// Nothing: zeros of this size.
+    Zeros(Bytes),
+    /// A copy of an image in memory.
+    Image(SecretFile),
 }
 
 /// Creates an image file. After an error other than `NoAnswer` nothing of it is left.
@@ -71,17 +86,18 @@ async fn fill(
     operation: &str,
     ours: &Identity,
 ) -> Result<Identity, PortError> {
-    match content {
-        Content::Plain(VolumeFormat::Qcow2) => qemu_img(files, path, size, operation).await?,
-        Content::Plain(VolumeFormat::Raw) => {}
-        Content::Encrypted(passphrase) => {
-            luks::create_qcow2(&files.qemu_img, path, size, passphrase, operation).await?;
+    let filling = match content {
+        Content::Plain(VolumeFormat::Qcow2) => {
+            Filling::Image(empty_qcow2(files, size, operation).await?)
         }
-    }
+        Content::Plain(VolumeFormat::Raw) => Filling::Zeros(size),
+        Content::Encrypted(passphrase) => {
+            Filling::Image(luks::new_qcow2(&files.qemu_img, size, passphrase, operation).await?)
+        }
+    };
     let (target, expected) = (path.to_owned(), ours.clone());
-    let raw_size = matches!(content, Content::Plain(VolumeFormat::Raw)).then_some(size);
     let finished = files
-        .run(folder, operation.to_owned(), move || finish(&target, &expected, raw_size, owner))
+        .run(folder, operation.to_owned(), move || finish(&target, &expected, &filling, owner))
         .await?;
     finished.map_err(|found| {
         let text = format!("the new file has {found}, not {ours}: it was replaced");
@@ -100,11 +116,11 @@ fn reserve(path: &Path) -> io::Result<Identity> {
     Ok(disk::identity_of(&file.metadata()?))
 }
 
-/// Sets size (of a raw image) and owner, and makes file and name durable; else the identity of a stranger's file.
+/// Sets content and owner, and makes file and name durable; else the identity of a stranger's file.
 fn finish(
     path: &Path,
     expected: &Identity,
-    raw_size: Option<Bytes>,
+    filling: &Filling,
     owner: Option<FileOwner>,
 ) -> io::Result<Result<Identity, Identity>> {
     let file = OpenOptions::new()
@@ -115,8 +131,9 @@ fn finish(
     if found != *expected {
         return Ok(Err(found));
     }
-    if let Some(size) = raw_size {
-        file.set_len(size.0)?;
+    match filling {
+        Filling::Zeros(size) => file.set_len(size.0)?,
+        Filling::Image(image) => copy(image.file(), &file)?,
     }
     if let Some(owner) = owner {
         give_to(&file, owner)?;
@@ -142,16 +159,72 @@ pub(super) fn give_to(file: &File, owner: FileOwner) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes an empty qcow2 image into the reserved file. An absolute path is never taken for a protocol or `json:`.
-async fn qemu_img(
+/// Writes what is not zeros in one file into another, empty one of the same length then.
+fn copy(from: &File, to: &File) -> io::Result<()> {
+    let length = from.metadata()?.len();
+    to.set_len(length)?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    while at < length {
+        let read = from.read_at(&mut chunk, at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if chunk[..read].iter().any(|&byte| byte != 0) {
+            to.write_all_at(&chunk[..read], at)?;
+        }
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// An empty qcow2 image, in memory.
+async fn empty_qcow2(
     files: &HostFiles,
-    path: &Path,
     size: Bytes,
     operation: &str,
-) -> Result<(), PortError> {
+) -> Result<SecretFile, PortError> {
+    let image = SecretFile::new(&[])
+        .map_err(|error| PortError::new(ErrorClass::Unsupported, operation, error))?;
     let mut words: Vec<OsString> =
         ["create", "-q", "-f", "qcow2", "--"].into_iter().map(OsString::from).collect();
-    words.push(path.as_os_str().to_owned());
+    words.push(image.path().as_os_str().to_owned());
     words.push(size.0.to_string().into());
-    files.qemu_img.run(&words, files.bound, operation).await.map(drop)
+    files.qemu_img.run(&words, files.bound, operation).await?;
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stranger_who_takes_the_name_meanwhile_keeps_his_file() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("disk.qcow2");
+        let ours = reserve(&path)?;
+        std::fs::rename(&path, folder.path().join("elsewhere"))?;
+        std::fs::write(&path, "somebody's")?;
+        let found = finish(&path, &ours, &Filling::Zeros(Bytes(1 << 20)), None)?;
+        assert_eq!(found, Err(disk::identity_of(&std::fs::metadata(&path)?)));
+        assert_eq!(std::fs::read(&path)?, b"somebody's");
+        Ok(())
+    }
+
+    #[test]
+    fn an_image_is_copied_whole_and_its_zeros_take_no_room() -> io::Result<()> {
+        let image = SecretFile::new(&[])?;
+        image.file().set_len((8 << 20) + 5)?;
+        image.file().write_all_at(b"head", 0)?;
+        image.file().write_all_at(b"tail", (8 << 20) + 1)?;
+        let copied = tempfile::NamedTempFile::new()?;
+        copy(image.file(), copied.as_file())?;
+        let metadata = copied.as_file().metadata()?;
+        assert_eq!(metadata.len(), (8 << 20) + 5);
+        assert!(metadata.blocks() * 512 <= 3 * CHUNK as u64, "{} blocks", metadata.blocks());
+        let bytes = std::fs::read(copied.path())?;
+        assert_eq!((&bytes[..4], &bytes[(8 << 20) + 1..]), (&b"head"[..], &b"tail"[..]));
+        assert!(bytes[4..=(8 << 20)].iter().all(|&byte| byte == 0));
+        Ok(())
+    }
 }
