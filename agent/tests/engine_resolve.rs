@@ -295,3 +295,55 @@ async fn an_end_without_proof_repairs_the_definition_to_what_a_new_qemu_uses() {
     assert!(stored_names(&stage, "hdd/web-root"), "{view:#?}");
     assert!(view.warnings.iter().any(|text| text.contains("stopping and starting")), "{view:#?}");
 }
+
+/// Moved, and libvirtd did not live to write it down: both definitions name the source.
+async fn disputed(home: Home, pool: &str) -> (Stage, MigrateSpec) {
+    let stage = Stage::new(home, true).await;
+    stage.world.fault(Method::QemuDevices, 3, Fault::Hang);
+    let request = stage.guest.request(pool);
+    let before = stage.world.with(|state| {
+        let domain = &state.domains[&stage.guest.uuid];
+        (domain.live_xml.clone(), domain.inactive_xml.clone())
+    });
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Moved).await;
+    stage.world.with(|state| {
+        let domain = state.domains.get_mut(&stage.guest.uuid).expect("the guest");
+        (domain.live_xml, domain.inactive_xml) = before;
+    });
+    stage.world.release();
+    (stage, request)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_libvirts_live_xml_denies_needs_a_stop_and_a_start() {
+    for (home, pool) in PAIRS {
+        let (stage, request) = disputed(home, pool).await;
+        let view = stage.end(&request).await;
+        assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+        assert_eq!(view.volume_is_at(), Some(&view.destination));
+        let hint = view.hint().expect("a way out");
+        assert!(hint.contains("stop and start the guest"), "{hint}");
+        assert!(stored_names(&stage, &view.destination.name()), "the next start is right");
+        let volumes = stage.world.volumes();
+        assert!(volumes.contains_key(&view.source.to_string()), "{volumes:?}");
+        let engine = &stage.agent.engine;
+        let early = engine.settle(&request.operation).await.expect_err("nothing has changed yet");
+        assert!(early.to_string().contains("libvirt's live XML names the source"), "{early}");
+        stage.world.shut_down(&stage.guest.uuid);
+        stage.world.with(|state| state.start_again(&stage.guest.uuid));
+        let settled = engine.settle(&request.operation).await.expect("all agree now");
+        assert_eq!(settled.view.state, State::Succeeded);
+        assert_eq!(stage.world.volumes(), volumes, "nothing is removed unless told");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disputed_move_is_disputed_for_the_next_life_too() {
+    let (stage, request) = disputed(Home::Rbd, "nfs-1").await;
+    // Its end is not written down before the agent dies.
+    let stage = stage.restart().await;
+    let view = stage.end(&request).await;
+    assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+    assert_eq!(view.volume_is_at(), Some(&view.destination));
+}

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_secs(5);
 pub async fn settle(owner: &mut Owner, stop: Stop) {
     let end = match stop {
         Stop::Undecided(failure) => {
-            if !matches!(owner.view.state, State::Pivoting | State::RollingBack) {
+            if !matches!(owner.view.state, State::Pivoting | State::RollingBack | State::Moved) {
                 begin_after_failure(owner, failure.clone()).await;
             }
             undecided(owner, failure).await;
@@ -77,7 +77,11 @@ async fn undecided(owner: &mut Owner, mut failure: Failure) {
     }
     owner.view.waits_for_pivot = false;
     owner.view.failure = Some(failure);
-    owner.advance_anyway(Event::ProofMissing, vec![]).await;
+    let event = match owner.view.state {
+        State::Moved => Event::MoveDisputed,
+        _ => Event::ProofMissing,
+    };
+    owner.advance_anyway(event, vec![]).await;
 }
 
 async fn begin_after_failure(owner: &mut Owner, failure: Failure) {

@@ -71,10 +71,7 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
             await_ready::run(owner, *deadline, *manual_pivot).await
         }
         Step::Pivot => pivot::run(owner).await,
-        Step::VerifyMove => {
-            verify_move::run(owner).await;
-            Ok(())
-        }
+        Step::VerifyMove => verify_move::run(owner).await,
         Step::CopyImage { copy, bandwidth } => copy_image::run(owner, copy, *bandwidth).await,
         Step::CompareImages { copy } => compare_images::run(owner, copy).await,
         Step::Switch { manual_pivot, definition } => {

@@ -210,12 +210,13 @@ impl Evidence {
         }
     }
 
-    /// The volume that is proved to be the disk's: a living QEMU of the same run uses it, and no job runs.
+    /// The volume that is proved to be the disk's: no job runs, and a living QEMU uses it that libvirt's live XML does
+    /// not contradict. A QEMU of another run proves only what the journal has proof of.
     pub fn proved(&self) -> Option<Kept> {
-        match (&self.qemu, self.same_run, self.job) {
-            (Names::One(used), true, false) => Some(*used),
-            _ => None,
-        }
+        let Names::One(used) = self.qemu else { return None };
+        let known = self.same_run || used == Kept::Destination && !self.proofs.is_empty();
+        let contradicted = self.live == Names::One(used.other());
+        (known && !self.job && !contradicted).then_some(used)
     }
 }
 
@@ -247,6 +248,8 @@ mod tests {
             let refused = evidence.allows(used.other()).expect_err("QEMU uses the other");
             assert!(refused.contains(&format!("QEMU uses the {used} /mnt/")), "{refused}");
             assert_eq!(evidence.proved(), Some(used));
+            let contradicted = Evidence { live: Names::One(used.other()), ..evidence };
+            assert_eq!(contradicted.proved(), None);
         }
     }
 
@@ -280,5 +283,10 @@ mod tests {
         let again = Evidence { same_run: false, ..evidence(Names::One(Kept::Source)) };
         assert_eq!((again.proved(), again.allows(Kept::Source)), (None, Ok(())));
         assert!(again.lines().iter().any(|line| line.contains("started again")));
+        for (used, proved) in [(Kept::Source, None), (Kept::Destination, Some(Kept::Destination))] {
+            let proofs = vec!["the pivot call returned success".to_owned()];
+            let known = Evidence { same_run: false, proofs, ..evidence(Names::One(used)) };
+            assert_eq!(known.proved(), proved);
+        }
     }
 }

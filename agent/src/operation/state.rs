@@ -32,7 +32,7 @@ pub enum State {
     Failed,
     /// Ended: not moved, on request.
     Cancelled,
-    /// Ended: what is true could not be proved; both volumes are kept.
+    /// Ended: what is true could not be proved, or libvirt's live XML contradicts it; both volumes are kept.
     NeedsOperator,
 }
 
@@ -68,6 +68,8 @@ pub enum Event {
     RolledBackCancelled,
     /// No proof either way.
     ProofMissing,
+    /// The move is proved, and QEMU or libvirt's live XML says otherwise.
+    MoveDisputed,
     /// An undecided operation was decided after all: the destination is the disk's volume.
     ResolvedToDestination,
     /// The same: the source is.
@@ -146,7 +148,7 @@ impl fmt::Display for State {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::PlanRecorded,
         Self::PreparationBegan,
         Self::CopyStarted,
@@ -161,6 +163,7 @@ impl Event {
         Self::RolledBackFailed,
         Self::RolledBackCancelled,
         Self::ProofMissing,
+        Self::MoveDisputed,
         Self::ResolvedToDestination,
         Self::ResolvedToSource,
     ];
@@ -189,6 +192,8 @@ pub fn transition(state: State, event: Event) -> Result<State, IllegalEvent> {
         (S::Pivoting, E::PivotProved) => S::Moved,
         (S::Pivoting, E::FailureSeen) => S::RollingBack,
         (S::Pivoting | S::RollingBack, E::ProofMissing) => S::NeedsOperator,
+        // Success is only said when QEMU, libvirt and the journal agree.
+        (S::Moved, E::MoveDisputed) => S::NeedsOperator,
         (S::Moved, E::CleaningBegan) => S::Cleaning,
         (S::Cleaning, E::Finished) => S::Succeeded,
         (
@@ -219,9 +224,9 @@ mod tests {
                 }
             }
         }
-        // Eight straight edges, back from pivoting, failure in pivoting, proof missing twice, five states times
-        // failure and cancel, two ends of a rollback, two exits of what was undecided.
-        assert_eq!(edges.len(), 8 + 1 + 1 + 2 + 5 * 2 + 2 + 2);
+        // Eight straight edges, back from pivoting, failure in pivoting, proof missing twice, a disputed move, five
+        // states times failure and cancel, two ends of a rollback, two exits of what was undecided.
+        assert_eq!(edges.len(), 8 + 1 + 1 + 2 + 1 + 5 * 2 + 2 + 2);
         for (state, event, next) in edges {
             let exit = matches!(event, Event::ResolvedToDestination | Event::ResolvedToSource);
             assert_eq!(exit, state == State::NeedsOperator);
@@ -234,7 +239,8 @@ mod tests {
         for state in [State::Moved, State::Cleaning] {
             for event in Event::ALL {
                 if let Ok(next) = transition(state, event) {
-                    assert!(next.is_moved(), "{state} --{event}--> {next}");
+                    let disputed = next == State::NeedsOperator && event == Event::MoveDisputed;
+                    assert!(next.is_moved() || disputed, "{state} --{event}--> {next}");
                 }
             }
         }

@@ -69,10 +69,17 @@ impl OperationView {
     /// Where the volume is, as far as it is known: the whole point of asking.
     pub fn volume_is_at(&self) -> Option<&VolumeLocation> {
         match self.state {
+            State::NeedsOperator if self.is_disputed() => Some(&self.destination),
             State::Pivoting | State::NeedsOperator => None,
             state if state.is_moved() => Some(&self.destination),
             _ => Some(&self.source),
         }
+    }
+
+    /// True of a proved move that libvirt's live XML, or QEMU by then, contradicts.
+    pub fn is_disputed(&self) -> bool {
+        let moved = self.phases.iter().any(|phase| phase.state == State::Moved);
+        self.state == State::NeedsOperator && moved
     }
 
     /// What a client may do with the same request now that it has failed.
@@ -88,6 +95,13 @@ impl OperationView {
     pub fn hint(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         Some(match self.state {
+            State::NeedsOperator if self.is_disputed() => {
+                let id = &self.spec.operation;
+                format!(
+                    "both volumes are kept: stop and start the guest (a reboot from inside is not enough), then \
+                     `volferry ops settle {id}`; `volferry ops resolve {id}` shows the evidence"
+                )
+            }
             State::NeedsOperator => {
                 let id = &self.spec.operation;
                 format!(

@@ -1,5 +1,6 @@
 //! After the pivot: QEMU, the live XML and the stored XML must agree on the destination; a stale stored XML is
-//! repaired. Nothing here fails the operation; a disagreement keeps the source.
+//! repaired. Nothing here fails the operation. What does not matter keeps the source; where QEMU or libvirt's live XML
+//! still names the source, an operator is needed, since the live XML of a running domain cannot be pointed elsewhere.
 
 use secrecy::{ExposeSecret, SecretString};
 use volferry_xml::DomainXml;
@@ -7,9 +8,9 @@ use volferry_xml::DomainXml;
 use super::start_copy::disk_is_on;
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
-use crate::engine::owner::Owner;
+use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
-use crate::operation::{Kept, Names};
+use crate::operation::{Failure, FailureCause, Kept, Names, Side};
 use crate::plan::encryption::xml_encryption;
 use crate::plan::{Plan, StepKind, lone_volume, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
@@ -64,18 +65,27 @@ pub fn is_off(state: DomainState) -> bool {
 }
 
 /// Compares and repairs.
-pub async fn run(owner: &mut Owner) {
+///
+/// Errors: the move is disputed.
+pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
     owner.remember_intent(STEP);
     owner.note_anyway(vec![What::Intent { step: STEP }]).await;
     let mut backoff = Backoff::unbounded(&owner.context.tuning);
-    while let Err(error) = verify(owner).await {
-        // libvirt is away: there is nothing to compare, and nothing may be removed before.
-        owner.say(Some(format!("comparing QEMU and libvirt: {}", error.message)));
+    let disputed = loop {
+        match verify(owner).await {
+            Ok(disputed) => break disputed,
+            // libvirt is away: there is nothing to compare, and nothing may be removed before.
+            Err(error) => owner.say(Some(format!("comparing QEMU and libvirt: {}", error.message))),
+        }
         backoff.wait().await;
+    };
+    if let Some(failure) = disputed {
+        return Err(Stop::Undecided(failure));
     }
     let outcome = StepOutcome::Nothing;
     owner.remember_done(STEP, &outcome);
     owner.note_anyway(vec![What::Done { step: STEP, outcome }]).await;
+    Ok(())
 }
 
 fn disagree(owner: &mut Owner, text: String) {
@@ -83,15 +93,20 @@ fn disagree(owner: &mut Owner, text: String) {
     owner.memory.keep_reason.get_or_insert(text);
 }
 
-async fn verify(owner: &mut Owner) -> Result<(), PortError> {
+/// What disputes the move, if anything does.
+///
+/// Errors: libvirt cannot be asked.
+async fn verify(owner: &mut Owner) -> Result<Option<Failure>, PortError> {
     let plan = owner.plan.clone();
-    match qemu_uses(owner).await? {
+    let used = qemu_uses(owner).await?;
+    match used {
         Used::Destination => {}
         Used::Gone => owner.warn("the guest stopped right after the pivot".to_owned()),
         Used::NoDevice => {
             owner.warn("somebody unplugged the disk right after the pivot".to_owned());
         }
-        Used::Source | Used::Other => {
+        Used::Source => return Ok(Some(disputed(owner, "QEMU, asked, uses the source"))),
+        Used::Other => {
             let text = format!(
                 "QEMU does not say that it uses {}: the source is kept, look before removing it",
                 plan.destination
@@ -111,12 +126,30 @@ async fn verify(owner: &mut Owner) -> Result<(), PortError> {
     }
     let domain = match owner.context.ports.domains.observe(&plan.domain.clone().into()).await {
         Ok(domain) => domain,
-        Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
+        Err(error) if error.class == ErrorClass::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    let stale = used == Used::Destination
+        && !is_off(domain.state)
+        && named_in(&plan, &domain.live_xml) == Names::One(Kept::Source);
+    if stale {
+        let text = "libvirt was interrupted while the disk was switched: QEMU uses the destination, and libvirt's \
+                    live XML still names the source until the guest is stopped and started";
+        return Ok(Some(disputed(owner, text)));
+    }
     compare_live(owner, &domain);
     check_secret(owner).await?;
-    repair_stored(owner, domain).await
+    repair_stored(owner, domain).await?;
+    Ok(None)
+}
+
+fn disputed(owner: &Owner, why: &str) -> Failure {
+    let (source, destination) = (&owner.plan.source, &owner.plan.destination);
+    Failure::new(
+        FailureCause::LibvirtGone,
+        Side::Host,
+        format!("the disk was switched from {source} to {destination}, but {why}; both are kept"),
+    )
 }
 
 /// The destination's identity, asked for as long as a source is tried to be removed.
