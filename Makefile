@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-lab lint fmt build install lab-up lab-down lab-smoke bench torture cases clean
+.PHONY: help demo test test-quick test-lab test-trixie lint fmt build install lab-up lab-down lab-smoke bench torture cases clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -34,8 +34,11 @@ cases: build ## Real-world inputs with the right answers
 test-lab: build cases ## Tests on a writing guest in the lab
 	@tests/lab/with-lab.sh tests/run-lab-tests.sh
 
-lab-up: ## Start the lab: a one-node Ceph, a private libvirtd, file pools
-	@tests/lab/lab-up.sh
+test-trixie: build ## What only a newer libvirt and QEMU can do, in a Debian 13 beside the lab (test-lab ends with it too)
+	@tests/lab/with-lab.sh tests/run-trixie-tests.sh
+
+lab-up: ## Start the lab: a one-node Ceph, a private libvirtd, file pools (LAB=trixie: and a libvirtd of Debian 13)
+	@tests/lab/lab-up.sh $(LAB)
 
 lab-down: ## Stop the lab (PURGE=1 removes its folder too)
 	@tests/lab/lab-down.sh $(if $(PURGE),--purge)

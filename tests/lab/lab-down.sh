@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Takes the laboratory down: guests, libvirtds, Ceph, mounts; only processes of its own pid files.
-#   --purge   removes the lab's folder too, the guest kernel and built images included
+#   --purge   removes the lab's folder too, the guest kernel, built images and roots included (one that
+#             VOLFERRY_LAB_ROOT names elsewhere is shared, and stays)
 set -euo pipefail
 # shellcheck source=tests/lab/env.sh
 source "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 # shellcheck source=tests/lab/ceph.sh
 source "$LAB_SCRIPTS/ceph.sh"
+# shellcheck source=tests/lab/root.sh
+source "$LAB_SCRIPTS/root.sh"
 # shellcheck source=tests/lab/libvirtd.sh
 source "$LAB_SCRIPTS/libvirtd.sh"
 # shellcheck source=tests/lab/pools.sh

@@ -1,10 +1,14 @@
 # shellcheck shell=bash
 # Private libvirt daemons of the laboratory, several side by side, each in a mount namespace of its
-# own: the host's libvirt is never touched. To be sourced after env.sh and ceph.sh.
+# own: the host's libvirt is never touched. To be sourced after env.sh, ceph.sh and root.sh.
 #
 # Modes: root        QEMU runs as root
 #        qemu        QEMU runs as libvirt-qemu, libvirt changes the owner of what it opens
 #        qemu-static QEMU runs as libvirt-qemu, ownership is left as it is
+#
+# A daemon named after a release of root.sh (trixie) runs in that root, with its libvirt and its QEMU, on the same Ceph
+# and the same pools: the lab's folder is there under the same path, and so is its socket. What is mounted for it is in
+# its mount namespace and ends with it; the root itself is read-only in there, so that it can be kept and shared.
 #
 # There is no virtlogd: QEMU writes its log and the serial files itself (stdio_handler = "file").
 # virtlogd would rotate a serial file at 2 MiB, and acknowledgements of the guest with it.
@@ -50,8 +54,22 @@ CONF
 libvirtd_enter() {
   cat <<'INNER'
 set -euo pipefail
-dir=$1
-bind() { mkdir -p "$2"; mount --bind "$dir/$1" "$2"; }
+dir=$1 root=$2 lab=$3
+if [[ -n $root ]]; then
+  # Where to mount is made before the root is closed; what is kept in it is the same for every lab.
+  for folder in /run/libvirt /var/lib/libvirt /etc/libvirt /var/cache/libvirt /var/log/libvirt "$lab"; do
+    mkdir -p "$root$folder"
+  done
+  mount --bind "$root" "$root"
+  mount -o remount,bind,ro "$root"
+  for folder in proc sys dev; do mount --rbind "/$folder" "$root/$folder"; done
+  for folder in /run /tmp /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs "$root$folder"; done
+  mkdir -p "$root$lab" "$root/run/lock"
+  mount --bind "$lab" "$root$lab"
+  # With the small pool, and with what is mounted there later.
+  mount --rbind "$lab/pools" "$root$lab/pools"
+fi
+bind() { mkdir -p "$root$2"; mount --bind "$dir/$1" "$root$2"; }
 bind run /run/libvirt
 bind lib /var/lib/libvirt
 bind etc /etc/libvirt
@@ -66,9 +84,9 @@ hide() {
   mount -o remount,bind,ro "$1"
 }
 : >"$dir/nothing"
-hide /dev/kvm
-hide "$(readlink -f /usr/bin/qemu-system-i386)"
-exec libvirtd -d -f /etc/libvirt/libvirtd.conf -p "$dir/libvirtd.pid"
+hide "$root/dev/kvm"
+hide "$(readlink -f "$root/usr/bin/qemu-system-i386")"
+exec ${root:+chroot "$root"} libvirtd -d -f /etc/libvirt/libvirtd.conf -p "$dir/libvirtd.pid"
 INNER
 }
 
@@ -99,23 +117,36 @@ XML
 # lab_libvirtd_start NAME MODE: start it, or verify the one that runs. Guests that outlived a killed
 # daemon are taken over by the new one.
 lab_libvirtd_start() {
-  local name=$1 mode=$2 dir
+  local name=$1 mode=$2 dir root
   [[ $name =~ ^[a-z0-9-]{1,12}$ ]] || lab_die "libvirtd name '$name': 1 to 12 of a-z, 0-9, -"
   dir=$(libvirtd_dir "$name")
   if lab_libvirtd_running "$name"; then
     [[ $(<"$dir/mode") == "$mode" ]] || lab_die "libvirtd '$name' already runs in mode $(<"$dir/mode"), not $mode"
   else
     mkdir -p "$dir"/{run,lib,etc,cache,log,sock}
+    root=
+    if root_is_release "$name"; then
+      root=$(lab_root_dir "$name")
+      lab_root_ready "$name" || lab_die "there is no root for libvirtd '$name': lab-up.sh $name makes it"
+    fi
     [[ -s $dir/host-uuid ]] || cat /proc/sys/kernel/random/uuid >"$dir/host-uuid"
     printf '%s\n' "$mode" >"$dir/mode"
     libvirtd_write_conf "$dir" "$mode"
     rm -f "$dir/libvirtd.pid" "$dir/sock/libvirt-sock"
-    lab_spawn unshare -m --propagation slave bash -c "$(libvirtd_enter)" libvirtd-enter "$dir" \
+    lab_spawn unshare -m --propagation slave bash -c "$(libvirtd_enter)" libvirtd-enter "$dir" "$root" "$LAB" \
       >"$dir/log/start.log" 2>&1 ||
       lab_die "libvirtd '$name' did not start: $(tail -n 3 "$dir/log/start.log")"
   fi
   lab_wait 30 "libvirtd '$name' to answer" lab_virsh "$name" version
   libvirtd_define_secret "$name"
+}
+
+# lab_libvirtd_inside NAME CMD...: becomes CMD where the daemon is: in its root, with its libraries and programs.
+lab_libvirtd_inside() {
+  local name=$1 pid
+  shift
+  pid=$(lab_pid "$(libvirtd_pidfile "$name")" libvirtd "$(libvirtd_dir "$name")/") || lab_die "libvirtd '$name' does not run"
+  exec nsenter --target "$pid" --mount --root --wd -- "$@"
 }
 
 # lab_libvirtd_stop NAME: its guests first (killed: their disks are the lab's), then the daemon.

@@ -17,7 +17,8 @@ const START: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Agent {
     folder: PathBuf,
-    uri: String,
+    lab: Lab,
+    program: PathBuf,
     pools: String,
     setup: Setup,
     child: Option<Child>,
@@ -102,9 +103,16 @@ impl Agent {
         fs::create_dir_all(&folder).map_err(at(&folder))?;
         let pools = Path::new(lab.setting("VOLFERRY_LAB_CONFIG")?);
         let pools = fs::read_to_string(pools).map_err(at(pools))?;
+        let mut program = binary("volferryd");
+        if lab.is_rooted() {
+            let inside = folder.join("volferryd");
+            fs::copy(&program, &inside).map_err(at(&program))?;
+            program = inside;
+        }
         let mut agent = Agent {
             folder,
-            uri: lab.uri().to_owned(),
+            lab: lab.clone(),
+            program,
             pools,
             setup,
             child: None,
@@ -126,7 +134,7 @@ impl Agent {
             "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n{}\n[limits]\n{}",
             self.socket().display(),
             state.display(),
-            self.uri,
+            self.lab.uri(),
             self.setup.keys,
             self.pools,
             self.setup.limits
@@ -138,7 +146,9 @@ impl Agent {
             .append(true)
             .open(self.log())
             .map_err(at(&self.folder))?;
-        let mut child = Command::new(binary("volferryd"))
+        let mut child = self
+            .lab
+            .command(&self.program)?
             .arg("--config")
             .arg(&config)
             .envs(std::mem::take(&mut self.environment))

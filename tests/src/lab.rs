@@ -35,7 +35,7 @@ use crate::guest::Disk;
 pub use guest::{Guest, Spec};
 pub use monitor::Monitor;
 pub use process::output;
-pub use volume::{Base, Format, Place, Volume};
+pub use volume::{Base, Encryption, Format, Place, Volume};
 
 /// What goes wrong in the laboratory, in words for the person who runs it.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +88,7 @@ pub struct Lab {
     daemon: String,
     uri: String,
     mode: String,
+    rooted: bool,
 }
 
 impl Lab {
@@ -115,6 +116,7 @@ impl Lab {
             daemon: "main".into(),
             uri: value("VOLFERRY_LAB_URI")?,
             mode: value("VOLFERRY_LAB_LIBVIRT_MODE")?,
+            rooted: false,
             settings,
         })
     }
@@ -127,7 +129,37 @@ impl Lab {
         self.control(&["libvirtd-start", name, mode])?;
         let uri = self.control(&["libvirtd-uri", name])?.trim().to_owned();
         let settings = self.settings.clone();
-        Ok(Lab { daemon: name.to_owned(), uri, mode: mode.to_owned(), settings })
+        Ok(Lab { daemon: name.to_owned(), uri, mode: mode.to_owned(), rooted: false, settings })
+    }
+
+    /// The same lab with the libvirt daemon of a newer Debian release, which `lab-up.sh RELEASE` makes: its programs
+    /// and its libraries are that release's too, see [`Lab::command`].
+    ///
+    /// # Errors
+    /// When there is no root of the release, or the daemon does not start.
+    pub fn of_release(&self, release: &str) -> Result<Lab, LabError> {
+        Ok(Lab { rooted: true, ..self.with_libvirtd(release, "root")? })
+    }
+
+    /// A program as it runs on this lab's host: where the daemon has a root of its own, in that root, with the
+    /// libraries and programs that are there. The program's file must be below the lab's folder then.
+    ///
+    /// # Errors
+    /// When a setting is missing.
+    pub fn command(&self, program: &Path) -> Result<Command, LabError> {
+        if !self.rooted {
+            return Ok(Command::new(program));
+        }
+        let mut command = Command::new(self.script("ctl.sh")?);
+        command.env("VOLFERRY_LAB_DIR", self.dir()?);
+        command.args(["libvirtd-inside", &self.daemon]).arg(program);
+        Ok(command)
+    }
+
+    /// Do programs run in a root of their own?
+    #[must_use]
+    pub fn is_rooted(&self) -> bool {
+        self.rooted
     }
 
     /// Runs one action of `tests/lab/ctl.sh`.

@@ -62,7 +62,7 @@ pub enum Place {
     },
 }
 
-/// A volume: where, in which format, and on which template.
+/// A volume: where, in which format, on which template, and how encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Where it is.
@@ -71,26 +71,44 @@ pub struct Volume {
     pub format: Format,
     /// The template it is made on: a qcow2 file under an overlay, or an RBD image to clone.
     pub template: Option<Place>,
+    /// How it is encrypted, where it is.
+    pub encryption: Option<Encryption>,
+}
+
+/// How a guest's disk is encrypted, by its XML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// `luks` or `luks2`.
+    pub format: String,
+    /// `qemu` or `librbd`; none where the XML names none, which is QEMU.
+    pub engine: Option<String>,
+    /// The uuid of libvirt's secret.
+    pub secret: String,
 }
 
 impl Volume {
+    /// A plain volume without a template.
+    #[must_use]
+    pub(crate) fn at(place: Place, format: Format) -> Volume {
+        Volume { place, format, template: None, encryption: None }
+    }
+
     /// A qcow2 file.
     #[must_use]
     pub fn qcow2(path: impl Into<PathBuf>) -> Volume {
-        Volume { place: Place::File(path.into()), format: Format::Qcow2, template: None }
+        Volume::at(Place::File(path.into()), Format::Qcow2)
     }
 
     /// A raw file.
     #[must_use]
     pub fn raw(path: impl Into<PathBuf>) -> Volume {
-        Volume { place: Place::File(path.into()), format: Format::Raw, template: None }
+        Volume::at(Place::File(path.into()), Format::Raw)
     }
 
     /// An RBD image.
     #[must_use]
     pub fn rbd(pool: &str, image: &str) -> Volume {
-        let place = Place::Rbd { pool: pool.into(), image: image.into() };
-        Volume { place, format: Format::Raw, template: None }
+        Volume::at(Place::Rbd { pool: pool.into(), image: image.into() }, Format::Raw)
     }
 
     /// A qcow2 overlay over a template file, which `create` makes if it is missing.
@@ -121,7 +139,7 @@ impl Volume {
             }
             None => Place::File(spec.into()),
         };
-        Some(Volume { place, format, template: None })
+        Some(Volume::at(place, format))
     }
 
     /// As the scripts and qemu-img take it: a path or `rbd:POOL/IMAGE`.

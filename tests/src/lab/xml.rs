@@ -1,5 +1,6 @@
 //! Domain XML of the lab's guests, and the few facts read back from it.
 
+use super::volume::Encryption;
 use super::{Format, Lab, LabError, Place, Volume};
 use crate::guest::Disk;
 
@@ -67,9 +68,12 @@ fn disk_xml(lab: &Lab, disk: Disk, volume: &Volume) -> Result<String, LabError> 
         _ => "writeback",
     };
     let format = volume.format.name();
+    let encryption = volume.encryption.as_ref().map(encryption_xml).unwrap_or_default();
     let (kind, source) = match &volume.place {
-        Place::File(path) => ("file", format!("<source file='{}'/>", path.display())),
-        Place::Rbd { pool, image } => ("network", rbd_source(lab, pool, image)?),
+        Place::File(path) => {
+            ("file", format!("<source file='{}'>{encryption}</source>", path.display()))
+        }
+        Place::Rbd { pool, image } => ("network", rbd_source(lab, pool, image, &encryption)?),
     };
     Ok(format!(
         "    <disk type='{kind}' device='disk'>
@@ -82,11 +86,19 @@ fn disk_xml(lab: &Lab, disk: Disk, volume: &Volume) -> Result<String, LabError> 
     ))
 }
 
-fn rbd_source(lab: &Lab, pool: &str, image: &str) -> Result<String, LabError> {
+fn encryption_xml(encryption: &Encryption) -> String {
+    let Encryption { format, engine, secret } = encryption;
+    let engine = engine.as_ref().map(|engine| format!(" engine='{engine}'")).unwrap_or_default();
+    format!(
+        "<encryption format='{format}'{engine}><secret type='passphrase' uuid='{secret}'/></encryption>"
+    )
+}
+
+fn rbd_source(lab: &Lab, pool: &str, image: &str, encryption: &str) -> Result<String, LabError> {
     Ok(format!(
         "<source protocol='rbd' name='{pool}/{image}'>
         <host name='{}' port='{}'/>
-        <auth username='{}'><secret type='ceph' uuid='{}'/></auth>
+        <auth username='{}'><secret type='ceph' uuid='{}'/></auth>{encryption}
       </source>",
         lab.setting("VOLFERRY_LAB_MON_HOST")?,
         lab.setting("VOLFERRY_LAB_MON_PORT")?,
@@ -119,7 +131,18 @@ pub(crate) fn volume_of(xml: &str, disk: Disk) -> Option<Volume> {
             Place::Rbd { pool: pool.into(), image: image.into() }
         }
     };
-    Some(Volume { place, format, template: None })
+    let encryption = match block.split_once("<encryption ") {
+        None => None,
+        Some((_, rest)) => {
+            let (element, secret) = rest.split_once('>')?;
+            Some(Encryption {
+                format: attribute(element, "format")?.to_owned(),
+                engine: attribute(element, "engine").map(str::to_owned),
+                secret: attribute(secret.split_once("<secret ")?.1, "uuid")?.to_owned(),
+            })
+        }
+    };
+    Some(Volume { encryption, ..Volume::at(place, format) })
 }
 
 fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
@@ -141,5 +164,27 @@ mod tests {
         assert_eq!(volume_of(xml, Disk::VDA), Some(Volume::qcow2("/a/b.qcow2")));
         assert_eq!(volume_of(xml, Disk::VDB), Some(Volume::rbd("p", "i")));
         assert_eq!(volume_of(xml, Disk::parse("vdc").expect("a disk")), None);
+    }
+
+    #[test]
+    fn how_a_volume_is_encrypted_is_read_back_as_it_is_written() {
+        let disk = |encryption: &str| {
+            format!(
+                "<disk type='network' device='disk'><driver name='qemu' type='raw'/>\
+                 <source protocol='rbd' name='p/i'><auth username='u'><secret type='ceph' uuid='no'/></auth>\
+                 {encryption}</source><target dev='vda' bus='virtio'/></disk>"
+            )
+        };
+        let librbd = Encryption {
+            format: "luks2".into(),
+            engine: Some("librbd".into()),
+            secret: "yes".into(),
+        };
+        let qemu = Encryption { format: "luks".into(), engine: None, secret: "other".into() };
+        for known in [librbd, qemu] {
+            let found = volume_of(&disk(&encryption_xml(&known)), Disk::VDA).expect("a volume");
+            assert_eq!(found.encryption, Some(known));
+        }
+        assert_eq!(volume_of(&disk(""), Disk::VDA), Some(Volume::rbd("p", "i")));
     }
 }

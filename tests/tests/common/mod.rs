@@ -12,7 +12,15 @@ pub type Outcome = Result<(), LabError>;
 
 /// The lab, which these tests cannot do without, without anything an earlier run left of `name`.
 pub fn lab(name: &str) -> Lab {
-    let lab = Lab::from_env().expect("the lab is up: `make test-lab` brings it up");
+    clean(Lab::from_env().expect("the lab is up: `make test-lab` brings it up"), name)
+}
+
+/// The same with the libvirt and QEMU of another release.
+pub fn lab_of(release: &str, name: &str) -> Result<Lab, LabError> {
+    Ok(clean(Lab::from_env()?.of_release(release)?, name))
+}
+
+fn clean(lab: Lab, name: &str) -> Lab {
     watchdog::begin(&lab, name);
     lab.build_images().expect("the guest's images can be built");
     lab.sweep(name).expect("what an earlier run left can be removed");

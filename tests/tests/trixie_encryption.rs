@@ -1,0 +1,105 @@
+//! Images that librbd encrypts (LUKS2), on a libvirt and a QEMU of Debian 13 that can copy into them: the disks of a
+//! writing guest go in, move on from there, and come out again, and the guest is started from every place they were at.
+//! The agent runs in the same root, with its librbd and its qemu-img.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use common::stand::Stand;
+use common::{Outcome, assert_moved, lab_of, prove, volumes_of};
+use serde_json::Value;
+use volferry_tests::guest::Disk;
+use volferry_tests::lab::{Lab, LabError};
+
+const NAME: &str = "trixie";
+
+/// A file with a passphrase.
+fn file(lab: &Lab, word: &str) -> Result<String, LabError> {
+    let folder = lab.dir()?.join("passphrases");
+    fs::create_dir_all(&folder).expect("the lab's folder can be written");
+    let file = folder.join(format!("trixie-{}", word.len()));
+    fs::write(&file, word).expect("the folder was just made");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    Ok(file.display().to_string())
+}
+
+/// Moves both disks at once; each with the pool it goes to and what the request says besides.
+fn move_both(stand: &Stand, moves: [(Disk, &str, &[&str]); 2]) -> Result<[Value; 2], LabError> {
+    let begin = |(disk, to, more): (Disk, &str, &[&str])| {
+        stand.agent.begin(&stand.name, &disk.to_string(), to, more)
+    };
+    let [first, second] = moves.map(begin);
+    let ended = [stand.agent.wait(&first?)?, stand.agent.wait(&second?)?];
+    for operation in &ended {
+        assert_eq!(operation["state"], "succeeded", "{operation:#}");
+        assert_eq!(operation["result"]["source"]["fate"], "removed", "{operation:#}");
+    }
+    stand.guest.wait_for_acks(20)?;
+    Ok(ended)
+}
+
+/// The live XML encrypts the disk with this format and engine, and the answer says the same.
+fn is(stand: &mut Stand, disk: Disk, operation: &Value, scheme: &str) -> Outcome {
+    assert_eq!(operation["result"]["encryption"], scheme, "{operation:#}");
+    let found = stand.guest.volume(disk)?.encryption.expect("it is encrypted");
+    let wanted = match scheme {
+        "luks2-librbd" => ("luks2", "librbd"),
+        _ => ("luks", "qemu"),
+    };
+    assert_eq!((found.format.as_str(), found.engine.as_deref().unwrap_or("qemu")), wanted);
+    stand.lab.virsh(&["secret-dumpxml", &found.secret]).map(drop)
+}
+
+fn stop_start(stand: &mut Stand, seed: u64) -> Outcome {
+    stand.guest.wait_for_acks(50)?;
+    stand.guest.destroy()?;
+    stand.guest.start(seed)?;
+    stand.guest.wait_for_acks(50).map(drop)
+}
+
+#[test]
+fn a_writing_guest_moves_into_librbds_encryption_and_starts_from_there() -> Outcome {
+    let lab = lab_of("trixie", NAME)?;
+    let [one, two] = [file(&lab, "sesame-open-4711")?, file(&lab, "a-longer-sesame-4712")?];
+    let mut stand = Stand::on(lab, NAME, 950)?;
+    let (a, b) = (Disk::VDA, Disk::VDB);
+    let fresh = ["--dest-passphrase-file", one.as_str()];
+    let same = ["--passphrase-file", one.as_str()];
+
+    // A plain file and a plain image into librbd's encryption, which needs no word of acceptance where it works.
+    let [on_a, on_b] = move_both(&stand, [(a, "ceph-b", &fresh), (b, "ceph-b", &fresh)])?;
+    is(&mut stand, a, &on_a, "luks2-librbd")?;
+    is(&mut stand, b, &on_b, "luks2-librbd")?;
+    let host = stand.agent.volferry(&["host"])?;
+    assert_eq!(host.last()["luks2_librbd"], "works", "{:#}", host.last());
+    stop_start(&mut stand, 951)?;
+
+    // From there to another image of its kind, and to a file, which QEMU encrypts.
+    let [on_a, on_b] = move_both(&stand, [(a, "ceph-a", &same), (b, "smp", &same)])?;
+    is(&mut stand, a, &on_a, "luks2-librbd")?;
+    is(&mut stand, b, &on_b, "luks1-qemu")?;
+    stop_start(&mut stand, 952)?;
+
+    // Back from the file, with another passphrase; and the first one is plain again, in a file.
+    let rekeyed = ["--passphrase-file", one.as_str(), "--dest-passphrase-file", two.as_str()];
+    let plain = ["--passphrase-file", one.as_str(), "--decrypt"];
+    let [_, on_b] = move_both(&stand, [(a, "nfs", &plain), (b, "ceph-b", &rekeyed)])?;
+    assert_eq!(stand.guest.volume(a)?.encryption, None);
+    is(&mut stand, b, &on_b, "luks2-librbd")?;
+    stop_start(&mut stand, 953)?;
+
+    // The other one too, on an image: every acknowledged write of every boot is there.
+    let plain = ["--passphrase-file", two.as_str(), "--decrypt"];
+    let answer = stand.agent.migrate(NAME, "vdb", "ceph-a", &plain)?;
+    assert_moved(&answer);
+    stop_start(&mut stand, 954)?;
+    stand.guest.destroy()?;
+    prove(&mut stand.guest)?;
+    let left = [format!("nfs/{NAME}-root.qcow2"), format!("vf-a/{NAME}-data")];
+    assert_eq!(volumes_of(&stand.lab, NAME)?, left);
+    let secrets = stand.lab.virsh(&["secret-list"])?;
+    assert_eq!(secrets.lines().filter(|line| line.contains(" volume ")).count(), 0, "{secrets}");
+    stand.guest.undefine()
+}
