@@ -8,6 +8,7 @@ mod backoff;
 mod begin;
 mod context;
 pub mod doctor;
+mod equal;
 mod evidence;
 pub mod inventory;
 mod leftovers;

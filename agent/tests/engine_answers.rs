@@ -26,6 +26,17 @@ fn lose_ends(stage: &Stage) {
     stage.world.lose_event(|kind| matches!(kind, EventKind::QemuJobCompleted { .. }));
 }
 
+/// Before anybody compares the volumes, somebody writes to one of them.
+fn differ_at_the_end(stage: &Stage) {
+    let place = stage.guest.volume.clone();
+    stage.world.before(Method::CompareImages, 1, move |world| {
+        world.with(|state| {
+            let identity = state.volume(&place).expect("the source").identity;
+            state.scribble(&identity);
+        });
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pivot_whose_answer_is_lost_is_proved_by_its_event_or_by_qemu() {
     for (home, pool) in PAIRS {
@@ -91,6 +102,7 @@ async fn qemu_killed_within_the_pivot_without_proof_needs_an_operator() {
     for effect in [true, false] {
         let stage = Stage::new(Home::Rbd, true).await;
         lose_ends(&stage);
+        differ_at_the_end(&stage);
         stage.world.fault(Method::Pivot, 1, Fault::NoAnswer { effect });
         let request = stage.guest.request("nfs-1");
         stage.begin(&request).await;
@@ -103,6 +115,84 @@ async fn qemu_killed_within_the_pivot_without_proof_needs_an_operator() {
         let text = view.failure.as_ref().map(|failure| failure.text.clone()).unwrap_or_default();
         assert!(text.contains("web-root.qcow2") && text.contains("hdd/web-root"), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn qemu_killed_within_the_pivot_with_equal_volumes_has_moved() {
+    for (home, pool) in PAIRS {
+        for comparable in [true, false] {
+            let stage = Stage::new(home, true).await;
+            lose_ends(&stage);
+            stage.world.fault(Method::Pivot, 1, Fault::NoAnswer { effect: false });
+            if !comparable {
+                stage.world.with(|state| state.copy_pace = 1 << 20);
+            }
+            let request = stage.guest.request(pool);
+            stage.begin(&request).await;
+            stage.reaches(&request, State::Pivoting).await;
+            stage.world.kill_qemu(&stage.guest.uuid);
+            if comparable {
+                let view = stage.end(&request).await;
+                assert_eq!(view.state, State::Succeeded, "{view:#?}");
+                assert_eq!(proof(&stage, &request).await, Some(Proof::VolumesEqual));
+                continue;
+            }
+            let view = stage.end(&request).await;
+            assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+            let text = view.failure.as_ref().expect("undecided").text.clone();
+            assert!(text.contains("could not be compared within 60s"), "{text}");
+            // Settling has all the time it needs.
+            let before = tokio::time::Instant::now();
+            let settled = stage.agent.engine.settle(&request.operation).await.expect("equal");
+            assert_eq!(settled.view.state, State::Succeeded);
+            assert!(before.elapsed() > Duration::from_secs(60), "{:?}", before.elapsed());
+            let found = settled.view.resolution.clone().expect("it was decided").found;
+            assert!(found.iter().any(|line| line == "both volumes hold the same"), "{found:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_qemu_that_libvirt_lost_sight_of_is_not_taken_for_a_dead_one() {
+    for (home, pool) in PAIRS {
+        for effect in [true, false] {
+            let stage = Stage::new(home, true).await;
+            lose_ends(&stage);
+            stage.world.fault(Method::Pivot, 1, Fault::NoAnswer { effect });
+            let request = stage.guest.request(pool);
+            stage.begin(&request).await;
+            stage.reaches(&request, State::Pivoting).await;
+            stage.world.lose_sight(&stage.guest.uuid);
+            let view = stage.agent.end(&request.operation).await;
+            assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+            let text = view.failure.as_ref().expect("undecided").text.clone();
+            assert!(text.contains("libvirt has lost sight of the QEMU"), "{text}");
+            let cause = view.failure.as_ref().map(|failure| failure.cause);
+            assert_eq!(cause, Some(FailureCause::PivotFailed));
+            let engine = &stage.agent.engine;
+            let early = engine.settle(&request.operation).await.expect_err("it still writes");
+            assert!(early.to_string().contains("lost sight"), "{early}");
+            // From inside, the guest shuts down: what it wrote last tells.
+            stage.world.kill_qemu(&stage.guest.uuid);
+            let settled = engine.settle(&request.operation).await;
+            assert_eq!(settled.is_ok(), !effect, "{settled:#?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_qemu_lost_sight_of_after_the_pivot_disputes_the_move() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    stage.world.fault(Method::QemuDevices, 3, Fault::Hang);
+    let request = stage.guest.request("nfs-1");
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Moved).await;
+    stage.world.lose_sight(&stage.guest.uuid);
+    stage.world.release();
+    let view = stage.agent.end(&request.operation).await;
+    assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+    assert_eq!(view.volume_is_at(), Some(&view.destination));
+    assert!(stage.world.volumes().contains_key(&view.source.to_string()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,6 +225,7 @@ async fn a_job_somebody_ended_right_before_the_pivot_is_no_proof_of_it() {
 #[tokio::test(start_paused = true)]
 async fn a_job_ended_by_somebody_before_qemu_dies_is_no_proof_either() {
     let stage = Stage::new(Home::Rbd, true).await;
+    differ_at_the_end(&stage);
     let uuid = stage.guest.uuid.clone();
     stage.world.before(Method::Pivot, 1, move |world| {
         world.with(|state| state.abort_job(&uuid, "vda", "abort")).expect("a job");
@@ -167,7 +258,10 @@ async fn libvirt_that_dies_within_the_pivot_leaves_xml_that_is_not_believed() {
         }
         stage.world.libvirt_back();
         let view = stage.agent.end(&request.operation).await;
-        assert_eq!(view.state, State::Succeeded, "{view:#?}");
+        // As long as it runs, what libvirt tells of it is wrong.
+        let state = if killed { State::Succeeded } else { State::NeedsOperator };
+        assert_eq!(view.state, state, "{view:#?}");
+        assert_eq!(view.volume_is_at(), Some(&view.destination));
         let volumes = stage.world.volumes();
         assert!(volumes.contains_key(&view.destination.to_string()));
         let stored =

@@ -7,7 +7,7 @@ use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::Home;
 use volferry_agent::journal::What;
-use volferry_agent::operation::{Kept, LeftoverKind, SourceFate, State};
+use volferry_agent::operation::{FailureCause, Kept, LeftoverKind, SourceFate, State};
 use volferry_agent::ports::{EventKind, JobEnd};
 use volferry_agent::spec::MigrateSpec;
 
@@ -21,6 +21,14 @@ async fn undecided(home: Home, pool: &str, effect: bool) -> (Stage, MigrateSpec)
     stage.world.lose_event(|kind| matches!(kind, EventKind::QemuJobCompleted { .. }));
     stage.world.lose_event(|kind| matches!(kind, EventKind::JobEnded(JobEnd::Completed)));
     stage.world.fault(Method::Pivot, 1, Fault::NoAnswer { effect });
+    // Equal volumes would be proof.
+    let place = stage.guest.volume.clone();
+    stage.world.before(Method::CompareImages, 1, move |world| {
+        world.with(|state| {
+            let identity = state.volume(&place).expect("the source").identity;
+            state.scribble(&identity);
+        });
+    });
     let request = stage.guest.request(pool);
     stage.begin(&request).await;
     stage.reaches(&request, State::Pivoting).await;
@@ -322,6 +330,8 @@ async fn a_move_that_libvirts_live_xml_denies_needs_a_stop_and_a_start() {
         let view = stage.end(&request).await;
         assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
         assert_eq!(view.volume_is_at(), Some(&view.destination));
+        let cause = view.failure.as_ref().map(|failure| failure.cause);
+        assert_eq!(cause, Some(FailureCause::LibvirtGone));
         let hint = view.hint().expect("a way out");
         assert!(hint.contains("stop and start the guest"), "{hint}");
         assert!(stored_names(&stage, &view.destination.name()), "the next start is right");

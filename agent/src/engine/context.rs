@@ -50,6 +50,8 @@ pub struct Tuning {
     pub backoff: (Duration, Duration),
     /// How long a volume in use is tried to be removed; a dead client's watch lasts 30 s.
     pub removal_patience: Duration,
+    /// How long two volumes are compared, to prove a pivot, before an operation ends without that proof.
+    pub compare_patience: Duration,
     /// Between two looks for what is due in the trash.
     pub purge_period: Duration,
     /// How long starting a job is tried against a domain whose lock is held elsewhere.
@@ -68,6 +70,7 @@ impl Default for Tuning {
             words_grace: Duration::from_millis(500),
             backoff: (Duration::from_millis(50), Duration::from_secs(5)),
             removal_patience: Duration::from_secs(45),
+            compare_patience: Duration::from_secs(60),
             purge_period: Duration::from_secs(600),
             busy_patience: Duration::from_secs(60),
             #[cfg(feature = "testing")]

@@ -1,7 +1,7 @@
 //! Looks at everything that can tell which of two volumes is a disk's current one. Nothing here decides.
 
 use super::steps::start_copy::is_same_run;
-use super::steps::verify_move::{Used, is_off, named_in, used_in};
+use super::steps::verify_move::{Used, is_off, lost, named_in, used_in};
 use super::steps::volumes;
 use crate::journal::Proof;
 use crate::operation::{Evidence, Found, Kept, Names};
@@ -25,6 +25,7 @@ pub async fn gather(
         Ok(Used::Destination) => Names::One(Kept::Destination),
         Ok(Used::Other) => Names::Neither,
         Ok(Used::Gone | Used::NoDevice) => Names::Absent,
+        Ok(Used::Lost) => Names::Unknown(lost(plan)),
         Err(error) => Names::Unknown(error.message),
     };
     // Asked after the volume, so that a run that ended in between is not taken for the one that answered.
@@ -45,6 +46,7 @@ pub async fn gather(
         live,
         stored,
         proofs: proofs.iter().map(|proof| proof.as_str().to_owned()).collect(),
+        equal: None,
     }
 }
 

@@ -10,13 +10,14 @@ use super::leftovers::{LeftBehind, Retried, record};
 use super::owner::Memory;
 use super::steps::verify_move::redefine;
 use super::steps::volumes;
-use super::{CommandError, Engine, evidence, recovery};
+use super::{CommandError, Engine, equal, evidence, recovery};
 use crate::journal::{Record, StoredOperation, What};
 use crate::operation::{
     Event, Evidence, Kept, Leftover, LeftoverKind, MoveResult, Names, OperationView, PhaseSpan,
     Resolution, SourceFate, State, transition,
 };
 use crate::plan::{Plan, StepKind};
+use crate::ports::Comparison;
 use crate::report::chain;
 use crate::spec::{Identity, LeftoverId, OperationId};
 
@@ -105,13 +106,16 @@ impl Engine {
         Ok(Examined { view, evidence, removal })
     }
 
-    /// Asks the world again, and ends the operation as moved or rolled back when there is proof by now.
+    /// Asks the world again, and ends the operation as moved or rolled back when there is proof by now. With QEMU gone
+    /// both volumes are compared, however long it takes.
     ///
     /// Errors: as [`Self::resolve`], and when there is still no proof.
     pub async fn settle(&self, id: &OperationId) -> Result<Examined, CommandError> {
+        // Before the lock: removals of other operations do not wait for it.
+        let equal = self.equal(id).await?;
         let _alone = self.context.removals.lock().await;
         let undecided = self.undecided(id).await?;
-        let evidence = self.evidence(&undecided).await;
+        let evidence = Evidence { equal, ..self.evidence(&undecided).await };
         let Some(keep) = evidence.proved() else {
             return Err(not_allowed(
                 id,
@@ -127,6 +131,17 @@ impl Engine {
         let decision = Decision { keep, remove_other: false, by: "proof".to_owned() };
         let (view, _) = self.decide(undecided, decision, &evidence).await?;
         Ok(Examined { view, evidence, removal: None })
+    }
+
+    /// Whether both volumes hold the same, asked only while no QEMU can tell more.
+    async fn equal(&self, id: &OperationId) -> Result<Option<Result<bool, String>>, CommandError> {
+        let undecided = self.undecided(id).await?;
+        if self.evidence(&undecided).await.qemu != Names::Absent {
+            return Ok(None);
+        }
+        let created = undecided.memory.created.as_ref();
+        let compared = equal::compare(&self.context.ports, &undecided.plan, created).await;
+        Ok(Some(compared.map(|found| found == Comparison::Identical)))
     }
 
     async fn stored(&self, id: &OperationId) -> Result<Undecided, CommandError> {

@@ -33,6 +33,8 @@ pub struct Domain {
     pub managed_save: bool,
     /// The process, while it runs.
     pub qemu: Option<Qemu>,
+    /// libvirt lost sight of the QEMU, which still runs.
+    pub stray: bool,
 }
 
 /// A running QEMU.
@@ -153,6 +155,7 @@ impl State {
             snapshots: Snapshots::default(),
             managed_save: false,
             qemu: None,
+            stray: false,
         };
         self.domains.insert(uuid.clone(), domain);
         self.start(&uuid, text);
@@ -204,6 +207,10 @@ impl State {
         }
         self.stopped.insert(uuid.clone());
         domain.state = state;
+        if std::mem::take(&mut domain.stray) {
+            // Nobody is there to tell.
+            return;
+        }
         match &domain.inactive_xml {
             Some(stored) => domain.live_xml = stored.clone(),
             None => drop(self.domains.remove(uuid)),
@@ -229,6 +236,16 @@ impl World {
                 qemu.disks.remove(target);
             }
             domain.live_xml = xml::without_disk(&domain.live_xml, target);
+        });
+    }
+
+    /// A libvirtd that was killed comes back and cannot read its notes on the domain: it calls it shut off.
+    pub fn lose_sight(&self, uuid: &DomainUuid) {
+        self.with(|state| {
+            let Some(domain) = state.domains.get_mut(uuid) else { return };
+            let Some(stored) = domain.inactive_xml.clone() else { return };
+            domain.stray = domain.qemu.is_some();
+            (domain.state, domain.live_xml) = (DomainState::ShutOff, stored);
         });
     }
 

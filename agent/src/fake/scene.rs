@@ -149,6 +149,7 @@ impl Scene {
                 snapshots: Snapshots::default(),
                 managed_save: false,
                 qemu: None,
+                stray: false,
             };
             state.domains.insert(uuid.clone(), domain);
             let live = domain_xml(name, &uuid, &volume, Some(number));

@@ -213,7 +213,7 @@ impl State {
     ) -> Result<&mut Domain, PortError> {
         match self.domains.get_mut(uuid) {
             None => Err(PortError::new(ErrorClass::NotFound, what, "Domain not found")),
-            Some(domain) if domain.qemu.is_none() => {
+            Some(domain) if domain.qemu.is_none() || domain.stray => {
                 Err(PortError::new(ErrorClass::NotFound, what, "domain is not running"))
             }
             Some(domain) => Ok(domain),

@@ -111,6 +111,8 @@ pub enum Proof {
     JobCompleted,
     /// QEMU, asked, uses the destination.
     QemuUsesDestination,
+    /// QEMU was gone, and both volumes hold the same.
+    VolumesEqual,
     /// The stored definition of a domain that is shut off names the destination.
     DefinitionNamesDestination,
     /// The copy of a volume that belongs to no domain has its final name.
@@ -139,6 +141,7 @@ impl Proof {
             Self::CallReturned => "the pivot call returned success",
             Self::JobCompleted => "the block job was reported as completed",
             Self::QemuUsesDestination => "QEMU, asked, uses the destination",
+            Self::VolumesEqual => "QEMU was gone, and both volumes hold the same",
             Self::DefinitionNamesDestination => "the stored definition names the destination",
             Self::DestinationNamed => "the destination has its final name",
         }

@@ -84,6 +84,10 @@ impl Domains for LibvirtPorts {
             .await
     }
 
+    async fn is_alive(&self, run: &str) -> Result<bool, PortError> {
+        run::is_alive(run)
+    }
+
     async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError> {
         let operation = format!("read the stored definition of domain {domain}");
         let (uuid, words) = (domain.clone(), operation.clone());

@@ -1,6 +1,7 @@
 //! What tells one run of a QEMU from any other: a vCPU thread of it, that thread's start, and the host's boot.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use serde_json::Value;
 
@@ -8,6 +9,9 @@ use crate::ports::{ErrorClass, PortError};
 
 /// The command, as the monitor takes it.
 pub(super) const COMMAND: &str = r#"{"execute":"query-cpus-fast"}"#;
+
+/// Another one after every boot of the host.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Reads the answer and what the kernel says of the thread.
 pub(super) fn parse(operation: &str, answer: &str) -> Result<String, PortError> {
@@ -17,7 +21,7 @@ pub(super) fn parse(operation: &str, answer: &str) -> Result<String, PortError> 
     let read = |path: &str| {
         fs::read_to_string(path).map_err(|error| PortError::from((operation.to_owned(), error)))
     };
-    let boot = read("/proc/sys/kernel/random/boot_id")?;
+    let boot = read(BOOT)?;
     let stat = read(&format!("/proc/{thread}/stat"))?;
     let started = start_time(&stat).ok_or_else(|| {
         PortError::new(
@@ -27,6 +31,30 @@ pub(super) fn parse(operation: &str, answer: &str) -> Result<String, PortError> 
         )
     })?;
     Ok(format!("boot {} thread {thread} started {started}", boot.trim()))
+}
+
+/// Whether that thread is still there.
+pub(super) fn is_alive(run: &str) -> Result<bool, PortError> {
+    let operation = "look for a run of QEMU".to_owned();
+    let words: Vec<&str> = run.split(' ').collect();
+    let ["boot", boot, "thread", thread, "started", started] = words.as_slice() else {
+        return Err(PortError::new(ErrorClass::Other, operation, format!("{run:?} is no run")));
+    };
+    let failed = |error| PortError::from((operation.clone(), error));
+    if fs::read_to_string(BOOT).map_err(failed)?.trim() != *boot {
+        return Ok(false);
+    }
+    match fs::read_to_string(format!("/proc/{thread}/stat")) {
+        Ok(stat) => Ok(start_time(&stat).is_some_and(|found| found.to_string() == *started)),
+        // The second: it ended between the opening and the reading.
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                || error.raw_os_error() == Some(nix::libc::ESRCH) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 fn thread_id(answer: &str) -> Option<u64> {
@@ -63,5 +91,10 @@ mod tests {
         let answer = format!(r#"{{"return":[{{"thread-id":{}}}]}}"#, std::process::id());
         let run = parse("ask", &answer).expect("the kernel knows this process");
         assert_eq!(parse("ask", &answer).expect("it still does"), run);
+        assert!(is_alive(&run).expect("it is a run"));
+        for other in [run.replacen("boot ", "boot 0", 1), format!("{run}1")] {
+            assert!(!is_alive(&other).expect("it is a run"), "{other}");
+        }
+        assert!(is_alive("run 7").is_err());
     }
 }

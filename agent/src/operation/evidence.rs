@@ -81,6 +81,8 @@ pub struct Evidence {
     pub stored: Names,
     /// What the journal holds for a pivot, in words.
     pub proofs: Vec<String>,
+    /// Whether both volumes hold the same, or why it is not known; none where it was not asked.
+    pub equal: Option<Result<bool, String>>,
 }
 
 impl Kept {
@@ -157,6 +159,11 @@ impl Evidence {
             [] => lines.push("the journal holds no proof of a pivot".to_owned()),
             proofs => lines.extend(proofs.iter().map(|proof| format!("journal: {proof}"))),
         }
+        lines.extend(self.equal.as_ref().map(|equal| match equal {
+            Ok(true) => "both volumes hold the same".to_owned(),
+            Ok(false) => "the volumes differ".to_owned(),
+            Err(why) => format!("the volumes could not be compared: {why}"),
+        }));
         lines
     }
 
@@ -211,9 +218,13 @@ impl Evidence {
     }
 
     /// The volume that is proved to be the disk's: no job runs, and a living QEMU uses it that libvirt's live XML does
-    /// not contradict. A QEMU of another run proves only what the journal has proof of.
+    /// not contradict. A QEMU of another run proves only what the journal has proof of. Without a QEMU, volumes that
+    /// hold the same may each be the disk's, and the destination is.
     pub fn proved(&self) -> Option<Kept> {
-        let Names::One(used) = self.qemu else { return None };
+        let Names::One(used) = self.qemu else {
+            let same = self.qemu == Names::Absent && !self.job && self.equal == Some(Ok(true));
+            return same.then_some(Kept::Destination);
+        };
         let known = self.same_run || used == Kept::Destination && !self.proofs.is_empty();
         let contradicted = self.live == Names::One(used.other());
         (known && !self.job && !contradicted).then_some(used)
@@ -237,6 +248,7 @@ mod tests {
             live: Names::Absent,
             stored: Names::One(Kept::Source),
             proofs: vec![],
+            equal: None,
         }
     }
 
@@ -283,6 +295,11 @@ mod tests {
         let again = Evidence { same_run: false, ..evidence(Names::One(Kept::Source)) };
         assert_eq!((again.proved(), again.allows(Kept::Source)), (None, Ok(())));
         assert!(again.lines().iter().any(|line| line.contains("started again")));
+        let equal = Evidence { equal: Some(Ok(true)), ..evidence(Names::Absent) };
+        assert_eq!(equal.proved(), Some(Kept::Destination));
+        for equal in [Some(Ok(false)), Some(Err("no answer".to_owned())), None] {
+            assert_eq!(Evidence { equal, ..evidence(Names::Absent) }.proved(), None);
+        }
         for (used, proved) in [(Kept::Source, None), (Kept::Destination, Some(Kept::Destination))] {
             let proofs = vec!["the pivot call returned success".to_owned()];
             let known = Evidence { same_run: false, proofs, ..evidence(Names::One(used)) };

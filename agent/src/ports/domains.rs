@@ -123,6 +123,10 @@ pub trait Domains: Send + Sync {
     /// boot. libvirt's domain ids repeat. `NotFound` when it does not run.
     async fn run_of(&self, domain: &DomainUuid) -> Result<String, PortError>;
 
+    /// Whether the QEMU of a run, as [`Self::run_of`] told it, still runs, whatever libvirt knows of it: a libvirtd that
+    /// died at the wrong moment may not read its own notes on a domain any more, and calls it shut off.
+    async fn is_alive(&self, run: &str) -> Result<bool, PortError>;
+
     /// The stored definition with everything in it, passwords included; none of a transient domain. Only for
     /// storing it again.
     async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError>;

@@ -382,6 +382,7 @@ impl Agent for FakeAgent {
             live: Names::One(Kept::Destination),
             stored: Names::One(Kept::Source),
             proofs: vec![],
+            equal: None,
         };
         Ok(Examined { view, evidence, removal: None })
     }

@@ -187,6 +187,10 @@ impl Ground {
             Duration::from_secs(CLEAN)
         });
         violations.extend(self.changes_after_restart(&id, &seen.operation)?);
+        if seen.lost_by_libvirt {
+            println!("libvirt lost its guest; it is shut down, and decided by what QEMU used");
+            violations.extend(self.end_the_lost(&id, &seen)?);
+        }
         if kill.victim == Victim::Qemu {
             self.guest.as_mut().expect("boot() came before").note_killed();
         }
@@ -291,9 +295,11 @@ impl Ground {
             Place::Rbd { image, .. } => image.clone(),
         };
         let running = self.lab.qemu_pid(&self.name)?.is_some();
+        let known = self.lab.virsh(&["domstate", &self.name])?.trim() != "shut off";
         let inactive = self.lab.virsh(&["dumpxml", "--inactive", &self.name])?;
-        let live = if running { Some(self.lab.virsh(&["dumpxml", &self.name])?) } else { None };
-        let job = if running { self.lab.block_job(&self.name, disk)? } else { None };
+        let live =
+            if running && known { Some(self.lab.virsh(&["dumpxml", &self.name])?) } else { None };
+        let job = if running && known { self.lab.block_job(&self.name, disk)? } else { None };
         Ok(Seen {
             operation,
             source: from.spec(),
@@ -304,6 +310,7 @@ impl Ground {
             job,
             stopped: monitor.events().iter().any(|event| event == "STOP"),
             qemu_was_killed: order.victim == Victim::Qemu,
+            lost_by_libvirt: running && !known,
             agent_ended: self.agent.ended()?.is_some(),
             before,
         })
@@ -328,6 +335,24 @@ impl Ground {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The way out of a guest that libvirt lost: its QEMU ends, and the operator decides; what is wrong, in words.
+    fn end_the_lost(&mut self, id: &str, seen: &Seen) -> Result<Option<String>, LabError> {
+        let keep = if seen.qemu.as_ref() == Some(&seen.source) { "source" } else { "destination" };
+        let resolve = ["ops", "resolve", id, "--keep", keep];
+        if self.agent.volferry(&resolve)?.code == 0 {
+            return Ok(Some("a decision was taken while the lost QEMU ran".to_owned()));
+        }
+        let pid = self.lab.qemu_pid(&self.name)?.expect("it runs");
+        signal(Pid::from_raw(pid), Signal::SIGTERM)?;
+        wait_for(60, "the lost QEMU to end", || {
+            Ok(self.lab.qemu_pid(&self.name)?.is_none().then_some(()))
+        })?;
+        let answer = self.agent.volferry(&resolve)?;
+        let state = answer.operation()["state"].clone();
+        let wanted = if keep == "source" { "failed" } else { "succeeded" };
+        Ok((state != wanted).then(|| format!("{keep} was to be kept: {state} {}", answer.stderr)))
     }
 
     fn changes_after_restart(

@@ -63,6 +63,8 @@ pub(super) struct Seen {
     /// QEMU was stopped at some time.
     pub stopped: bool,
     pub qemu_was_killed: bool,
+    /// libvirt came back and could not read its notes on the guest, whose QEMU runs on.
+    pub lost_by_libvirt: bool,
     pub agent_ended: bool,
     /// The volumes before the move.
     pub before: Vec<String>,
@@ -124,6 +126,15 @@ pub(super) fn judge(kill: &Kill, seen: &Seen) -> Vec<String> {
     demand(!seen.agent_ended, "the agent ended by itself");
     demand(seen.job.is_none(), "a block job is left");
     demand(seen.qemu_was_killed || seen.qemu.is_some(), "the guest is gone");
+    if seen.lost_by_libvirt {
+        // What libvirt tells of it is wrong, and no move can be finished or undone without it.
+        demand(
+            ended == Ended::NeedsOperator,
+            "libvirt lost the guest, and the end does not say so",
+        );
+        demand(kill.may_stay_open(), "an operator is asked without need");
+        return broken;
+    }
     let current = match ended {
         Ended::Moved => Some(&seen.destination),
         Ended::RolledBack | Ended::GuestGone => Some(&seen.source),
@@ -175,6 +186,7 @@ mod tests {
             job: None,
             stopped: false,
             qemu_was_killed: false,
+            lost_by_libvirt: false,
             agent_ended: false,
             before: vec![],
         }
@@ -202,6 +214,11 @@ mod tests {
         seen.operation = says("needs-operator", "unknown");
         assert_eq!(judge(&agent, &seen), ["an operator is asked without need"]);
         assert_eq!(judge(&kill(Victim::Libvirtd), &seen), Vec::<String>::new());
+        let mut lost = moved();
+        (lost.lost_by_libvirt, lost.live) = (true, None);
+        assert_eq!(judge(&kill(Victim::Libvirtd), &lost).len(), 1);
+        lost.operation = says("needs-operator", "unknown");
+        assert_eq!(judge(&kill(Victim::Libvirtd), &lost), Vec::<String>::new());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! as no pivot of ours was intended.
 
 use super::start_copy::{disk_is_on, same_run};
-use super::verify_move::{Used, qemu_uses, xml_names};
+use super::verify_move::{Used, lost, qemu_uses, xml_names};
 use crate::engine::owner::Owner;
 use crate::journal::Proof;
 use crate::ports::{ErrorClass, PortError};
@@ -35,6 +35,8 @@ pub async fn current(owner: &mut Owner) -> Result<Current, PortError> {
         Used::Destination => Current::Destination(Proof::QemuUsesDestination),
         Used::Source if same_run(owner).await? => Current::Source,
         Used::Source => without_qemu(owner, "the guest was started again meanwhile").await?,
+        Used::Lost if owner.memory.words.pivoted() => Current::Destination(Proof::JobCompleted),
+        Used::Lost => Current::Unclear(lost(&owner.plan)),
         Used::Gone => without_qemu(owner, "QEMU is gone").await?,
         Used::NoDevice => without_qemu(owner, "the disk was unplugged").await?,
         Used::Other => Current::Unclear(format!(

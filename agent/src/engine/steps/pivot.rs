@@ -1,18 +1,19 @@
 //! Looks at the destination once more and switches the disk to it. The intent is the point after which the answer
-//! is open until there is proof: the call returned success, the job was reported as completed, or QEMU, asked, uses
-//! the destination. XML alone proves nothing.
+//! is open until there is proof: the call returned success, the job was reported as completed, QEMU, asked, uses the
+//! destination, or QEMU is gone and both volumes hold the same. XML alone proves nothing.
 //!
 //! Begun before: QEMU is asked.
 
 use super::start_copy::{Seen, same_run, see};
 use super::verify_move::{Used, qemu_uses};
-use super::{await_ready, volumes};
+use super::{await_ready, verify_move, volumes};
 use crate::engine::backoff::Backoff;
+use crate::engine::equal;
 use crate::engine::owner::{Owner, Stop, internal};
 use crate::journal::{Proof, StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side, State, transition};
 use crate::plan::StepKind;
-use crate::ports::{ErrorClass, PortError};
+use crate::ports::{Comparison, ErrorClass, PortError};
 use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::Pivot;
@@ -138,8 +139,12 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
                 Ok(outcome) => return outcome,
                 Err(error) => error.message,
             },
+            Ok(Used::Lost) => return without_qemu(owner, &verify_move::lost(&owner.plan)),
             Ok(Used::Other) => return without_qemu(owner, "QEMU uses neither"),
-            Ok(Used::Gone) => return without_qemu(owner, "QEMU is gone"),
+            Ok(Used::Gone) => match qemu_gone(owner).await {
+                Some(outcome) => return outcome,
+                None => "QEMU did not stay gone".to_owned(),
+            },
             Ok(Used::NoDevice) => return without_qemu(owner, "the disk was unplugged"),
             Err(error) => error.message,
         };
@@ -172,6 +177,29 @@ fn without_qemu(owner: &mut Owner, why: &str) -> Result<Outcome, Stop> {
     } else {
         Err(Stop::Undecided(undecided(owner, why)))
     }
+}
+
+/// QEMU cannot tell any more, but what it wrote can. None when it was started again meanwhile: it is asked again.
+async fn qemu_gone(owner: &mut Owner) -> Option<Result<Outcome, Stop>> {
+    owner.hear_all();
+    if owner.memory.words.completed() {
+        return Some(Ok(Outcome::Moved(Proof::JobCompleted)));
+    }
+    owner.say(Some("QEMU is gone: comparing both volumes".to_owned()));
+    let (ports, patience) = (owner.context.ports.clone(), owner.context.tuning.compare_patience);
+    let comparing = equal::compare(&ports, &owner.plan, owner.memory.created.as_ref());
+    let found = tokio::time::timeout(patience, comparing).await;
+    // Whoever started it meanwhile may have written to either.
+    if !matches!(qemu_uses(owner).await, Ok(Used::Gone)) {
+        return None;
+    }
+    let why = match found {
+        Ok(Ok(Comparison::Identical)) => return Some(Ok(Outcome::Moved(Proof::VolumesEqual))),
+        Ok(Ok(Comparison::Different(what))) => format!("the volumes differ: {what}"),
+        Ok(Err(text)) => format!("they could not be compared: {text}"),
+        Err(_) => format!("they could not be compared within {patience:?}"),
+    };
+    Some(without_qemu(owner, &format!("QEMU is gone, and {why}")))
 }
 
 fn failed(owner: &Owner, trouble: Option<PortError>) -> Failure {

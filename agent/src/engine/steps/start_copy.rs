@@ -7,7 +7,7 @@ use volferry_xml::{Disk, DomainXml};
 use super::UndoError;
 use super::await_ready::space::stalled;
 use super::current::{Current, current};
-use super::verify_move::{Used, qemu_uses};
+use super::verify_move::{Used, lost, qemu_uses};
 use crate::engine::backoff::{Backoff, Patience};
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
@@ -153,6 +153,14 @@ async fn check_qemu_view(owner: &mut Owner) -> Result<(), Stop> {
                 Err(error) => error,
             },
             Ok(Used::Gone) => return Err(Stop::Failed(guest_gone("before the copy began"))),
+            Ok(Used::Lost) => {
+                let text = lost(&owner.plan);
+                return Err(Stop::Failed(Failure::new(
+                    FailureCause::LibvirtGone,
+                    Side::Host,
+                    text,
+                )));
+            }
             Ok(Used::NoDevice) => return Err(Stop::Failed(unplugged(owner))),
             Ok(Used::Destination) | Ok(Used::Other) => {
                 return Err(Stop::Failed(Failure::new(

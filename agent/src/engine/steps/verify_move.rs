@@ -2,6 +2,8 @@
 //! repaired. Nothing here fails the operation. What does not matter keeps the source; where QEMU or libvirt's live XML
 //! still names the source, an operator is needed, since the live XML of a running domain cannot be pointed elsewhere.
 
+use std::time::Duration;
+
 use secrecy::{ExposeSecret, SecretString};
 use volferry_xml::DomainXml;
 
@@ -17,6 +19,8 @@ use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports}
 use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::VerifyMove;
+/// How long a QEMU that ends may still be seen; the kernel tells nobody of a process that is not its child.
+const LAST_BREATH: Duration = Duration::from_secs(3);
 
 /// Which of the two volumes QEMU uses for our disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Used {
     NoDevice,
     /// There is no QEMU.
     Gone,
+    /// libvirt says that there is none, and it still runs: libvirt lost sight of it.
+    Lost,
 }
 
 /// Asks QEMU.
@@ -44,8 +50,8 @@ pub async fn used_in(ports: &Ports, plan: &Plan) -> Result<Used, PortError> {
         Ok(devices) => devices,
         Err(error) => {
             return match ports.domains.observe(&plan.domain.clone().into()).await {
-                Err(gone) if gone.class == ErrorClass::NotFound => Ok(Used::Gone),
-                Ok(domain) if is_off(domain.state) => Ok(Used::Gone),
+                Err(gone) if gone.class == ErrorClass::NotFound => gone_or_lost(ports, plan).await,
+                Ok(domain) if is_off(domain.state) => gone_or_lost(ports, plan).await,
                 _ => Err(error),
             };
         }
@@ -58,6 +64,30 @@ pub async fn used_in(ports: &Ports, plan: &Plan) -> Result<Used, PortError> {
         (false, true) => Used::Destination,
         (false, false) => Used::Other,
     })
+}
+
+/// A QEMU that libvirt does not know any more: one that ends needs a moment for it.
+async fn gone_or_lost(ports: &Ports, plan: &Plan) -> Result<Used, PortError> {
+    if plan.domain_run.is_empty() {
+        return Ok(Used::Gone);
+    }
+    let deadline = tokio::time::Instant::now() + LAST_BREATH;
+    while ports.domains.is_alive(&plan.domain_run).await? {
+        if tokio::time::Instant::now() >= deadline {
+            return Ok(Used::Lost);
+        }
+        tokio::time::sleep(LAST_BREATH / 60).await;
+    }
+    Ok(Used::Gone)
+}
+
+/// What to say of a QEMU that libvirt lost.
+pub fn lost(plan: &Plan) -> String {
+    format!(
+        "libvirt has lost sight of the QEMU of domain {}, which still runs: shut the guest down from inside (a second \
+         start would write to the same volumes), then settle the operation",
+        plan.domain_name
+    )
 }
 
 pub fn is_off(state: DomainState) -> bool {
@@ -100,7 +130,7 @@ async fn verify(owner: &mut Owner) -> Result<Option<Failure>, PortError> {
     let plan = owner.plan.clone();
     let used = qemu_uses(owner).await?;
     match used {
-        Used::Destination => {}
+        Used::Destination | Used::Lost => {}
         Used::Gone => owner.warn("the guest stopped right after the pivot".to_owned()),
         Used::NoDevice => {
             owner.warn("somebody unplugged the disk right after the pivot".to_owned());
@@ -140,7 +170,7 @@ async fn verify(owner: &mut Owner) -> Result<Option<Failure>, PortError> {
     compare_live(owner, &domain);
     check_secret(owner).await?;
     repair_stored(owner, domain).await?;
-    Ok(None)
+    Ok((used == Used::Lost).then(|| disputed(owner, &lost(&plan))))
 }
 
 fn disputed(owner: &Owner, why: &str) -> Failure {

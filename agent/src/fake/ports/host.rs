@@ -112,6 +112,13 @@ impl Domains for World {
         .await
     }
 
+    async fn is_alive(&self, run: &str) -> Result<bool, PortError> {
+        Ok(self.with(|state| {
+            let mut runs = state.domains.values().filter_map(|domain| domain.qemu.as_ref());
+            runs.any(|qemu| format!("run {}", qemu.run) == run)
+        }))
+    }
+
     async fn definition(&self, domain: &DomainUuid) -> Result<Option<SecretString>, PortError> {
         let what = "read the stored definition".to_owned();
         self.call(Method::Definition, what.clone(), |state| match state.domains.get(domain) {
@@ -172,7 +179,7 @@ impl Domains for World {
             let has = |xml: &str| {
                 DomainXml::parse(xml).is_ok_and(|xml| xml.find_disk(target.as_str()).is_ok())
             };
-            if domain.qemu.is_some() {
+            if domain.qemu.is_some() && !domain.stray {
                 if !has(&domain.live_xml) {
                     return Err(missing("disk was not found in the domain config"));
                 }
