@@ -1,11 +1,12 @@
 //! Encrypted moves in the programmable world: headers, passphrases and secrets, and what is refused.
 
+use volferry_agent::engine::Retried;
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::{DISK_SIZE, Home, SOURCE_SECRET};
 use volferry_agent::fake::secret::{Header, Secret};
 use volferry_agent::fake::state::State as WorldState;
-use volferry_agent::operation::{FailureCause, State};
+use volferry_agent::operation::{FailureCause, Leftover, LeftoverKind, SourceFate, State};
 use volferry_agent::plan::{RefusalCode, StepKind, encryption};
 use volferry_agent::ports::ErrorClass;
 use volferry_agent::spec::{EncryptionScheme, HeaderKind, MigrateSpec, Passphrase, VolumeLocation};
@@ -224,6 +225,94 @@ async fn a_secret_that_was_there_is_reused_and_survives_a_rollback() {
     let uuid = encryption::secret_uuid(usage);
     assert!(stage.world.with(|state| state.volume_secrets.contains_key(&uuid)));
     assert_eq!(uuid, encryption::secret_uuid(usage), "every host finds the same");
+}
+
+async fn only_leftover(stage: &Stage) -> Leftover {
+    let mut left = stage.agent.engine.leftovers().await.expect("a readable journal");
+    assert_eq!(left.len(), 1, "{left:#?}");
+    left.remove(0)
+}
+
+async fn retried(stage: &Stage) -> Retried {
+    let left = only_leftover(stage).await;
+    stage.agent.engine.retry_leftover(&left.id).await.expect("a record")
+}
+
+fn has_secret(stage: &Stage, uuid: &str) -> bool {
+    stage.world.with(|state| state.volume_secrets.contains_key(uuid))
+}
+
+const REFUSED: Fault = Fault::Refuse(ErrorClass::PermissionDenied, "Operation not permitted");
+
+/// The next so many tries to remove a secret are refused.
+fn refuse_secrets(stage: &Stage, tries: usize) {
+    for nth in 1..=tries {
+        stage.world.fault(Method::UndefineSecret, nth, REFUSED);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sources_secret_that_cannot_be_removed_is_a_leftover() {
+    let stage = encrypted(Home::Rbd).await;
+    refuse_secrets(&stage, 1000);
+    let view = stage.run(&request(&stage, "nfs-1", OLD, None)).await;
+    assert_eq!(view.state, State::Succeeded, "{view:#?}");
+    let told = view.warnings.iter().any(|text| text.contains(SOURCE_SECRET));
+    assert!(told, "{:?}", view.warnings);
+    let left = only_leftover(&stage).await;
+    assert_eq!((left.kind, left.secret.as_deref()), (LeftoverKind::Secret, Some(SOURCE_SECRET)));
+    assert!(left.reason.contains("Operation not permitted"), "{}", left.reason);
+    // Still refused, and still there after the next start.
+    let stage = stage.restart().await;
+    let Retried::Stays(stays) = retried(&stage).await else { panic!("it is refused") };
+    assert!(stays.reason.contains(SOURCE_SECRET), "{}", stays.reason);
+    assert!(has_secret(&stage, SOURCE_SECRET));
+    stage.world.clear_script();
+    let gone = retried(&stage).await;
+    assert!(matches!(gone, Retried::Removed(_)), "{gone:?}");
+    assert!(!has_secret(&stage, SOURCE_SECRET));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_secret_of_a_source_that_stays_goes_with_it_later() {
+    let stage = encrypted(Home::Rbd).await;
+    stage.source_image(|image| image.watchers.push("192.0.2.99:0/7".to_owned()));
+    let view = stage.run(&request(&stage, "nfs-1", OLD, None)).await;
+    let fate = view.result.as_ref().map(|result| result.source.clone());
+    assert!(matches!(fate, Some(SourceFate::LeftBehind { .. })), "{fate:?}");
+    assert!(has_secret(&stage, SOURCE_SECRET), "whoever opens what stays needs it");
+    let left = only_leftover(&stage).await;
+    assert_eq!((left.kind, left.secret.as_deref()), (LeftoverKind::Source, Some(SOURCE_SECRET)));
+    stage.source_image(|image| image.watchers.clear());
+    refuse_secrets(&stage, 1);
+    // The volume goes, the secret not yet: the record says so.
+    let Retried::Stays(stays) = retried(&stage).await else { panic!("the secret stays") };
+    assert!(stays.reason.contains(SOURCE_SECRET), "{}", stays.reason);
+    assert!(!stage.world.volumes().contains_key(&left.location.to_string()));
+    assert!(matches!(retried(&stage).await, Retried::AlreadyGone(_)));
+    assert!(!has_secret(&stage, SOURCE_SECRET));
+    assert_eq!(stage.agent.engine.leftovers().await.expect("a journal"), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_left_is_not_removed_while_another_operation_needs_it() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    stage.world.fault(Method::StartCopy, 1, Fault::Refuse(ErrorClass::Other, "no copy today"));
+    refuse_secrets(&stage, 1000);
+    let first = request(&stage, "nfs-1", b"", Some(NEW));
+    stage.begin(&first).await;
+    let view = stage.agent.end(&first.operation).await;
+    assert_eq!(view.state, State::Failed, "{view:#?}");
+    stage.world.clear_script();
+    let uuid = only_leftover(&stage).await.secret.expect("the destination's");
+    // The next one finds the secret of its volume, and has not come to its copy yet.
+    let again = request(&stage, "nfs-1", b"", Some(NEW));
+    stage.world.fault(Method::CreateEncrypted, 1, Fault::Hang);
+    stage.begin(&again).await;
+    stage.reaches(&again, State::Preparing).await;
+    let Retried::Stays(stays) = retried(&stage).await else { panic!("it is needed") };
+    assert!(stays.reason.contains(again.operation.as_str()), "{}", stays.reason);
+    assert!(has_secret(&stage, &uuid));
 }
 
 #[tokio::test(start_paused = true)]

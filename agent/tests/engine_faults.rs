@@ -92,6 +92,28 @@ async fn a_move_no_owner_can_clean_up_after_has_succeeded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_an_operation_that_was_given_up_is_written_down_once_the_journal_takes_it() {
+    for (method, times, end) in
+        [(Method::StartCopy, 3, State::Failed), (Method::RenameImage, 3, State::Succeeded)]
+    {
+        let stage = Stage::new(Home::Rbd, true).await;
+        for nth in 1..times {
+            stage.world.before(method, nth, |_| panic!("on purpose"));
+        }
+        stage.world.before(method, times, |world| {
+            world.fail_journal(1..usize::MAX);
+            panic!("on purpose")
+        });
+        let request = stage.guest.request("nfs-1");
+        assert_eq!(stage.run(&request).await.state, end);
+        assert_ne!(stage.journaled_state(&request).await, end);
+        stage.world.fail_journal(0..0);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(stage.journaled_state(&request).await, end, "without another life");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wish_reaches_the_owner_that_follows_a_lost_one() {
     let stage = Stage::new(Home::Rbd, true).await;
     let mut request = stage.guest.request("nfs-1");

@@ -9,7 +9,7 @@ use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::Home;
 use volferry_agent::operation::{Leftover, LeftoverKind, OperationView, SourceFate, State};
 use volferry_agent::ports::ErrorClass;
-use volferry_agent::spec::{Identity, LeftoverId, MigrateSpec};
+use volferry_agent::spec::{Identity, LeftoverId, MigrateSpec, PoolKind};
 
 const WATCHER: &str = "192.0.2.99:0/7";
 
@@ -296,6 +296,28 @@ async fn a_name_that_is_free_where_nothing_is_mounted_proves_nothing() {
     let gone = retry(&stage, &left.id).await;
     assert!(matches!(gone, Retried::AlreadyGone(_)), "{gone:?}");
     assert_eq!(all(&stage).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_record_knows_the_mount_of_a_pool_that_is_in_no_configuration_any_more() {
+    let (mut stage, _) = run_with(&[Trouble::ReadOnlyMount], Home::File, "ceph-ssd").await;
+    stage.scene.host.pools.retain(|pool| matches!(pool.kind, PoolKind::Rbd(_)));
+    let stage = stage.restart().await;
+    let left = only(&stage).await;
+    stage.world.with(|state| {
+        state.files.clear();
+        state.folders.values_mut().for_each(|folder| folder.mounted = false);
+    });
+    assert!(stays(&stage, &left.id).await.contains("its mount is missing"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_keeps_its_name_is_said_to_boot_still() {
+    for (trouble, told) in [(Trouble::NoPermission, true), (Trouble::Watched, false)] {
+        let (stage, request) = run_with(&[trouble], Home::Rbd, "nfs-1").await;
+        let seen = view(&stage, &request).await;
+        assert_eq!(warned(&seen, "an old record can still boot"), told, "{:#?}", seen.warnings);
+    }
 }
 
 #[tokio::test(start_paused = true)]

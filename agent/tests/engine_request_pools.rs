@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use volferry_agent::engine::Retried;
 use volferry_agent::fake::Stage;
+use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::{Home, Scene};
 use volferry_agent::operation::State;
 use volferry_agent::plan::{Refusal, RefusalCode};
+use volferry_agent::ports::ErrorClass;
 use volferry_agent::spec::{
     FilePoolKind, MigrateSpec, PoolKind, PoolName, RequestPool, RequestPools,
 };
@@ -68,6 +71,37 @@ async fn a_folder_in_a_request_lies_below_one_that_is_allowed() {
     let view = stage.run(&request).await;
     assert_eq!(view.state, State::Succeeded, "{view:#?}");
     assert_eq!(view.destination.to_string(), "/srv/smp-1/web-root.qcow2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_in_a_folder_of_a_request_is_not_gone_while_its_mount_is() {
+    let stage = stage(Home::Rbd, &["/srv/smp-1"], false).await;
+    let request =
+        MigrateSpec { manual_pivot: true, ..request(&stage, "brought", folder("/srv/smp-1")) };
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Ready).await;
+    for nth in 1..100 {
+        let refused = Fault::Refuse(ErrorClass::PermissionDenied, "Operation not permitted");
+        stage.world.fault(Method::RemoveFile, nth, refused);
+    }
+    stage.agent.engine.cancel(&request.operation).await.expect("it may be cancelled");
+    stage.agent.end(&request.operation).await;
+    stage.world.clear_script();
+    let left = stage.agent.engine.leftovers().await.expect("a readable journal");
+    let [left] = left.as_slice() else { panic!("{left:#?}") };
+    let mounted = |mounted| {
+        stage.world.with(|state| {
+            state.files.retain(|path, _| !path.starts_with("/srv/smp-1"));
+            state.folders.values_mut().for_each(|folder| folder.mounted = mounted);
+        });
+    };
+    mounted(false);
+    let retried = stage.agent.engine.retry_leftover(&left.id).await.expect("a record");
+    let Retried::Stays(stays) = retried else { panic!("{retried:?}") };
+    assert!(stays.reason.contains("its mount is missing"), "{}", stays.reason);
+    mounted(true);
+    let retried = stage.agent.engine.retry_leftover(&left.id).await.expect("a record");
+    assert!(matches!(retried, Retried::AlreadyGone(_)), "{retried:?}");
 }
 
 #[tokio::test(start_paused = true)]

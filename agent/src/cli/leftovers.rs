@@ -32,7 +32,7 @@ pub async fn run(
             if output.is_json() {
                 output.json(&leftover_json(&leftover));
             } else {
-                let (id, location) = (one_line(&leftover.id), one_line(&leftover.location));
+                let (id, location) = (one_line(&leftover.id), what(&leftover));
                 output.line(&format!("leftover {id}: forgotten; {location} was not touched"));
             }
             Ok(Exit::Done)
@@ -61,6 +61,9 @@ fn list(leftovers: &[pb::Leftover], output: &mut Output) {
     for leftover in leftovers {
         output.line(&one_line(&leftover.id));
         output.line(&format!("  location  {}", one_line(&leftover.location)));
+        if !leftover.secret_uuid.is_empty() {
+            output.line(&format!("  secret    {}", one_line(&leftover.secret_uuid)));
+        }
         output.line(&format!("  reason    {}", one_line(&leftover.reason)));
     }
 }
@@ -72,7 +75,7 @@ fn retried(answer: &pb::RetryLeftoverResponse, output: &mut Output) -> Result<Ex
         output.json(&json!({ "outcome": outcome, "leftover": leftover_json(leftover) }));
         return Ok(retry_exit(answer.outcome()));
     }
-    let (id, location) = (one_line(&leftover.id), one_line(&leftover.location));
+    let (id, location) = (one_line(&leftover.id), what(leftover));
     output.line(&match answer.outcome() {
         pb::RetryOutcome::Removed => format!("leftover {id}: {location} is removed"),
         pb::RetryOutcome::AlreadyGone => format!("leftover {id}: {location} was gone already"),
@@ -91,6 +94,14 @@ pub fn removal_json(answer: &pb::RetryLeftoverResponse) -> Value {
     })
 }
 
+fn what(leftover: &pb::Leftover) -> String {
+    let location = one_line(&leftover.location);
+    match leftover.kind() {
+        pb::LeftoverKind::Secret => format!("the libvirt secret of {location}"),
+        _ => location,
+    }
+}
+
 fn kind(leftover: &pb::Leftover) -> String {
     word(leftover.kind().as_str_name(), "LEFTOVER_KIND_")
 }
@@ -102,6 +113,7 @@ fn leftover_json(leftover: &pb::Leftover) -> Value {
         "kind": kind(leftover),
         "location": leftover.location,
         "identity": text(&leftover.identity),
+        "secret_uuid": text(&leftover.secret_uuid),
         "since": leftover.since.map(|since| since.to_string()),
         "reason": leftover.reason,
         "tries": leftover.tries,

@@ -5,7 +5,7 @@ use super::steps::start_copy::is_volume;
 use super::steps::volumes;
 use super::{Engine, users};
 use crate::journal::JournalError;
-use crate::operation::State;
+use crate::operation::{LeftoverKind, State};
 use crate::plan::source::Named;
 use crate::ports::{DomainObservation, DomainState, MarkedVolume, PortError, Search};
 use crate::report::chain;
@@ -178,7 +178,9 @@ impl Engine {
         let left = self.context.journal.leftovers().await?;
         Ok(!view.state.is_final()
             || view.state == State::NeedsOperator
-            || left.iter().any(|leftover| leftover.operation == *id))
+            || left
+                .iter()
+                .any(|leftover| leftover.operation == *id && leftover.kind != LeftoverKind::Secret))
     }
 
     /// Whether another host's agent made it, under an id that this host's journal knows too; also when that cannot be

@@ -4,12 +4,13 @@
 //! somebody else could have, the volume first gets its own.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::context::Context;
 use super::owner::Owner;
 use super::steps::start_copy::is_volume;
-use super::steps::volumes;
+use super::steps::{remove_source_secret, volumes};
 use super::{Engine, users};
 use crate::journal::JournalError;
 use crate::operation::{Leftover, LeftoverKind};
@@ -79,6 +80,7 @@ pub fn record(
         LeftoverKind::Destination => (Some(private(plan)), created),
         // Whatever has this name is the operation's.
         LeftoverKind::Private => (None, None),
+        LeftoverKind::Secret => (None, None),
         LeftoverKind::Trash => (None, Some(plan.source_identity.clone())),
     };
     let mut snapshots = Vec::new();
@@ -103,11 +105,45 @@ pub fn record(
         opened_as,
         identity,
         snapshots,
+        secret: secret(plan, kind),
+        mount: mount(plan, kind),
         due: None,
         since,
         reason,
         tries: 0,
         last_try: None,
+    }
+}
+
+/// The secret that goes with the volume.
+fn secret(plan: &Plan, kind: LeftoverKind) -> Option<String> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::RemoveSourceSecret { uuid } if kind == LeftoverKind::Source => Some(uuid.clone()),
+        _ => None,
+    })
+}
+
+/// The folder that must be a mount where the volume is.
+fn mount(plan: &Plan, kind: LeftoverKind) -> Option<PathBuf> {
+    match kind {
+        LeftoverKind::Source | LeftoverKind::Trash => plan.source_mount.clone(),
+        LeftoverKind::Destination | LeftoverKind::Private => {
+            let in_mount = plan
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::CreateDestination { must_be_mounted: true, .. }));
+            let VolumeLocation::File { path } = &plan.destination else { return None };
+            in_mount.then(|| path.parent().map(Path::to_path_buf)).flatten()
+        }
+        LeftoverKind::Secret => None,
+    }
+}
+
+/// Records a libvirt secret that could not be removed, of a volume that is gone.
+pub fn leave_secret(owner: &mut Owner, of: VolumeLocation, uuid: &str, reason: String) {
+    leave(owner, LeftBehind { kind: LeftoverKind::Secret, location: of, reason });
+    if let Some(leftover) = owner.leftovers.last_mut() {
+        leftover.secret = Some(uuid.to_owned());
     }
 }
 
@@ -204,10 +240,42 @@ impl Engine {
     }
 }
 
-/// Removes the volume; true when it was gone already.
+/// Removes the volume and the secret that goes with it; true when the volume was gone already.
 ///
-/// Errors: why it stays.
+/// Errors: why something stays.
 async fn remove(context: &Context, leftover: &mut Leftover) -> Result<bool, String> {
+    let gone = match leftover.kind {
+        LeftoverKind::Secret => false,
+        _ => remove_volume(context, leftover).await?,
+    };
+    if let Some(uuid) = &leftover.secret {
+        let removed = remove_secret(context, uuid).await;
+        removed.map_err(|why| format!("the libvirt secret {uuid} stays: {why}"))?;
+    }
+    Ok(gone)
+}
+
+/// Errors: who uses it, or will, or why it cannot be removed.
+async fn remove_secret(context: &Context, uuid: &str) -> Result<(), String> {
+    let unfinished = context.journal.unfinished().await.map_err(|error| chain(&error))?;
+    // Its copy may not have begun, so that no domain names the secret yet.
+    let needs = |plan: &Plan| {
+        let mut steps = plan.steps.iter();
+        steps.any(|step| matches!(step, Step::SetSecret { uuid: other, .. } if other == uuid))
+    };
+    if let Some(other) = unfinished.iter().find(|stored| needs(&stored.plan)) {
+        return Err(format!("operation {} uses it", other.plan.spec.operation));
+    }
+    match remove_source_secret::unless_used(&context.ports, uuid).await {
+        Ok(None) => Ok(()),
+        Ok(Some(domain)) => Err(format!("domain {domain} uses it")),
+        Err(error) if error.class == ErrorClass::NotFound => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// True when it was gone already.
+async fn remove_volume(context: &Context, leftover: &mut Leftover) -> Result<bool, String> {
     let Some((at, identity)) = find(context, leftover).await? else { return Ok(true) };
     check_unused(context, leftover, &at).await?;
     let ports = &context.ports;
@@ -253,19 +321,23 @@ async fn find(
     }
     match other {
         Some(other) => Err(format!("{other}: look at it, and forget the record if all is well")),
-        None => check_mounted(context, &leftover.own_name).await.map(|()| None),
+        None => check_mounted(context, leftover).await.map(|()| None),
     }
 }
 
-/// A name that is free in a folder where nothing is mounted proves nothing.
-async fn check_mounted(context: &Context, volume: &VolumeLocation) -> Result<(), String> {
+/// A name that is free in a folder where nothing is mounted proves nothing: neither in the folder the record names, of
+/// whichever pool it was, nor in one of the configuration.
+async fn check_mounted(context: &Context, leftover: &Leftover) -> Result<(), String> {
+    let volume = &leftover.own_name;
     let VolumeLocation::File { path } = volume else { return Ok(()) };
-    for pool in &context.host.pools {
-        let PoolKind::File(folder) = &pool.kind else { continue };
-        if !folder.must_be_mounted || !path.starts_with(&folder.path) {
-            continue;
+    let configured = context.host.pools.iter().filter_map(|pool| match &pool.kind {
+        PoolKind::File(folder) if folder.must_be_mounted && path.starts_with(&folder.path) => {
+            Some(&folder.path)
         }
-        let seen = context.ports.files.folder(&folder.path).await;
+        _ => None,
+    });
+    for folder in configured.chain(&leftover.mount) {
+        let seen = context.ports.files.folder(folder).await;
         if !seen.map_err(|error| error.to_string())?.mounted {
             return Err(not_mounted(volume));
         }

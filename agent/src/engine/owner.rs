@@ -217,8 +217,7 @@ impl Owner {
             let stop = if undecided { Stop::Undecided(failure) } else { Stop::Failed(failure) };
             settle::settle(&mut self, stop).await;
         }
-        self.publish();
-        self.published()
+        self.end().await
     }
 
     /// Runs the operation to its end and returns the last view.
@@ -226,6 +225,10 @@ impl Owner {
         if let Err(stop) = self.forward().await {
             settle::settle(&mut self, stop).await;
         }
+        self.end().await
+    }
+
+    async fn end(mut self) -> Arc<OperationView> {
         self.publish();
         self.place.leave();
         self.write_end_down().await;

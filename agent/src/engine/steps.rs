@@ -11,7 +11,7 @@ mod offline;
 mod pivot;
 mod publish_destination;
 mod remove_source;
-mod remove_source_secret;
+pub(in crate::engine) mod remove_source_secret;
 mod retire_source;
 mod set_iotune;
 mod set_secret;

@@ -1,5 +1,6 @@
 //! What an operation could not remove: a record of its own, so that the finished operation never changes.
 
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -18,9 +19,11 @@ pub enum LeftoverKind {
     Private,
     /// A source in the trash folder of its pool, removed when its time is over.
     Trash,
+    /// The libvirt secret of a volume that is gone.
+    Secret,
 }
 
-/// One volume that is left.
+/// One volume, or the secret of one, that is left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
     /// Its id.
@@ -42,6 +45,12 @@ pub struct Leftover {
     pub identity: Option<Identity>,
     /// Snapshots that were to be deleted with it.
     pub snapshots: Vec<String>,
+    /// The libvirt secret that goes once the volume is gone.
+    #[serde(default)]
+    pub secret: Option<String>,
+    /// The folder that must be a mount: where nothing is mounted a free name proves nothing.
+    #[serde(default)]
+    pub mount: Option<PathBuf>,
     /// Not removed before.
     #[serde(default)]
     pub due: Option<SystemTime>,
@@ -57,7 +66,8 @@ pub struct Leftover {
 
 impl LeftoverKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Source, Self::Destination, Self::Private, Self::Trash];
+    pub const ALL: [Self; 5] =
+        [Self::Source, Self::Destination, Self::Private, Self::Trash, Self::Secret];
 
     /// The stable word.
     pub const fn as_str(self) -> &'static str {
@@ -66,6 +76,7 @@ impl LeftoverKind {
             Self::Destination => "destination",
             Self::Private => "private",
             Self::Trash => "trash",
+            Self::Secret => "secret",
         }
     }
 }

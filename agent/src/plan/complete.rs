@@ -73,6 +73,7 @@ pub fn complete(
         alias: route.disk.alias.clone(),
         source: route.source.location.clone(),
         source_pool: route.source.pool.clone(),
+        source_mount: route.source.mount.clone(),
         source_format: route.source.format,
         source_identity: source.identity(),
         source_node: device.node_name.clone(),

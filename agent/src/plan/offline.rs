@@ -72,6 +72,7 @@ pub fn complete(
         alias: None,
         source: route.source.location.clone(),
         source_pool: route.source.pool.clone(),
+        source_mount: route.source.mount.clone(),
         source_format: route.source.format,
         source_identity: source.identity(),
         source_node: None,

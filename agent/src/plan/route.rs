@@ -1,6 +1,7 @@
 //! PURE: from a domain's XML and the configuration to a route: which volume, to which place, under which name, with
 //! which XML and flags. What the world looks like is judged later, in `complete`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rbdutils::names::ImageSpec;
@@ -45,6 +46,8 @@ pub struct SourceVolume {
     pub named: Named,
     /// The pool of the configuration it lies in.
     pub pool: Option<PoolName>,
+    /// The folder of that pool, where it must be a mount.
+    pub mount: Option<PathBuf>,
     /// Its format.
     pub format: VolumeFormat,
     /// The header it has by its XML; none of a plain one, and where it cannot be told.

@@ -188,6 +188,10 @@ fn file_volume(
         named: Named::File(path.clone()),
         location: VolumeLocation::File { path },
         pool: Some(pool.name.clone()),
+        mount: match &pool.kind {
+            PoolKind::File(folder) if folder.must_be_mounted => Some(folder.path.clone()),
+            _ => None,
+        },
         format,
         header: None,
     })
@@ -259,6 +263,7 @@ fn rbd_volume(
         location: VolumeLocation::Rbd { address, image: image.image.to_string() },
         named: Named::Rbd { monitors, image },
         pool: pool.map(|(pool, _)| pool.name.clone()),
+        mount: None,
         format: VolumeFormat::Raw,
         header: None,
     })

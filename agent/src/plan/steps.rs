@@ -1,5 +1,6 @@
 //! The plan as a value: every step with all the values it needs, so that nothing is looked up to decide later.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct Plan {
     pub source: VolumeLocation,
     /// The pool of the configuration it is in; none for an RBD pool that is not configured.
     pub source_pool: Option<PoolName>,
+    /// The folder of that pool, where it must be a mount.
+    #[serde(default)]
+    pub source_mount: Option<PathBuf>,
     /// Its format.
     pub source_format: VolumeFormat,
     /// What makes it itself.

@@ -109,6 +109,8 @@ pub fn leftover(kind: LeftoverKind) -> Leftover {
         opened_as: None,
         identity: Some(Identity::File { device: 40, inode: 7 }),
         snapshots: vec![],
+        secret: None,
+        mount: None,
         due: None,
         since: SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000),
         reason: "it is in use".to_owned(),

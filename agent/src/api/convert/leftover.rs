@@ -11,6 +11,7 @@ impl From<LeftoverKind> for pb::LeftoverKind {
             LeftoverKind::Destination => Self::Destination,
             LeftoverKind::Private => Self::Private,
             LeftoverKind::Trash => Self::Trash,
+            LeftoverKind::Secret => Self::Secret,
         }
     }
 }
@@ -28,6 +29,7 @@ impl From<&Leftover> for pb::Leftover {
             tries: leftover.tries,
             last_try: leftover.last_try.map(Into::into),
             due: leftover.due.map(Into::into),
+            secret_uuid: leftover.secret.clone().unwrap_or_default(),
         }
     }
 }

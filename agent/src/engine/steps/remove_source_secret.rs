@@ -6,11 +6,12 @@
 use volferry_xml::DomainXml;
 
 use crate::engine::backoff::Backoff;
+use crate::engine::leftovers;
 use crate::engine::owner::Owner;
 use crate::journal::{StepOutcome, What};
 use crate::operation::SourceFate;
 use crate::plan::StepKind;
-use crate::ports::{ErrorClass, PortError};
+use crate::ports::{ErrorClass, PortError, Ports};
 
 const STEP: StepKind = StepKind::RemoveSourceSecret;
 
@@ -20,29 +21,33 @@ pub async fn run(owner: &mut Owner, uuid: &str) {
         Some(SourceFate::Removed) => {}
         Some(SourceFate::AlreadyGone) => {
             // Gone from its names: perhaps somebody keeps it under another, and a secret cannot be read back.
-            owner.warn(format!(
-                "the libvirt secret {uuid} of the source stays, for the source went by another hand"
-            ));
+            stays(owner, uuid, "the source went by another hand".to_owned());
             return;
         }
-        // Whoever opens what was kept needs it.
+        // Whoever opens what was kept needs it; it goes when that is removed.
         _ => return,
     }
     owner.remember_intent(STEP);
     owner.note_anyway(vec![What::Intent { step: STEP }]).await;
     if let Err(reason) = remove(owner, uuid).await {
-        owner.warn(format!("the libvirt secret {uuid} of the source stays: {reason}"));
+        stays(owner, uuid, reason);
     }
     let outcome = StepOutcome::Nothing;
     owner.remember_done(STEP, &outcome);
     owner.note_anyway(vec![What::Done { step: STEP, outcome }]).await;
 }
 
+fn stays(owner: &mut Owner, uuid: &str, reason: String) {
+    owner.warn(format!("the libvirt secret {uuid} of the source stays: {reason}"));
+    let source = owner.plan.source.clone();
+    leftovers::leave_secret(owner, source, uuid, reason);
+}
+
 async fn remove(owner: &mut Owner, uuid: &str) -> Result<(), String> {
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {
-        let error = match try_to_remove(owner, uuid).await {
+        let error = match unless_used(&owner.context.ports, uuid).await {
             Ok(None) => return Ok(()),
             Ok(Some(user)) => return Err(format!("domain {user} uses it")),
             Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
@@ -56,8 +61,7 @@ async fn remove(owner: &mut Owner, uuid: &str) -> Result<(), String> {
 }
 
 /// The domain that uses it, else none once it is removed.
-async fn try_to_remove(owner: &Owner, uuid: &str) -> Result<Option<String>, PortError> {
-    let ports = &owner.context.ports;
+pub async fn unless_used(ports: &Ports, uuid: &str) -> Result<Option<String>, PortError> {
     for domain in ports.domains.list().await? {
         let seen = match ports.domains.observe(&domain.uuid.clone().into()).await {
             Ok(seen) => seen,

@@ -74,7 +74,10 @@ pub async fn run(
     if let SourceFate::LeftBehind { location, reason } = &fate
         && reason != NOT_YET
     {
-        owner.warn(format!("the source stays as {location}: {reason}"));
+        owner.warn(format!(
+            "the source stays as {location}: {reason}{}",
+            under_its_own(location, from)
+        ));
     }
     if fate == SourceFate::AlreadyGone {
         owner.warn(format!("the source {from} was gone already"));
@@ -109,6 +112,15 @@ async fn retire(
             let reason = format!("it could not be renamed: {error}");
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
+    }
+}
+
+/// What to know of a source that could not be given another name.
+fn under_its_own(location: &VolumeLocation, name: &VolumeLocation) -> &'static str {
+    if location == name {
+        "; it has its own name, so an old record can still boot its old data until `volferry leftovers retry` removes it"
+    } else {
+        ""
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::{UndoError, begin_preparing, secret_needed};
 use crate::engine::backoff::Backoff;
+use crate::engine::leftovers;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::StepOutcome;
 use crate::operation::{Failure, FailureCause, Side};
@@ -87,9 +88,10 @@ pub async fn undo(owner: &mut Owner, uuid: &str) -> Result<(), UndoError> {
         owner.say(Some(format!("removing the destination's secret: {}", error.message)));
         if !backoff.wait().await {
             owner.warn(format!(
-                "the libvirt secret {uuid} of the destination could not be removed: {error}; remove it with `virsh \
-                 secret-undefine {uuid}`"
+                "the libvirt secret {uuid} of the destination could not be removed: {error}"
             ));
+            let destination = owner.plan.destination.clone();
+            leftovers::leave_secret(owner, destination, uuid, error.to_string());
             return Ok(());
         }
     }
