@@ -24,6 +24,8 @@ impl Disk {
     pub const VDA: Disk = Disk(b'a');
     /// The data disk.
     pub const VDB: Disk = Disk(b'b');
+    /// A disk that only some guests have, and leave alone.
+    pub const VDC: Disk = Disk(b'c');
 
     /// Reads `vda` to `vdz`.
     #[must_use]

@@ -3,78 +3,13 @@
 
 mod common;
 
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
+use common::faults::StateDisk;
 use common::stand::{Stand, warnings};
 use common::{Outcome, lab, volumes_of};
 use serde_json::Value;
 use volferry_tests::agent::Setup;
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Lab, LabError, output};
-
-/// A file system of its own for the agent's state; unmounted when it is dropped.
-struct StateDisk(PathBuf);
-
-impl StateDisk {
-    fn mount(lab: &Lab, name: &str) -> Result<StateDisk, LabError> {
-        let folder = lab.dir()?.join(format!("{name}-state"));
-        // What an earlier run left mounted.
-        let _ = Command::new("umount").arg(&folder).output();
-        fs::create_dir_all(&folder).expect("the lab's folder can be written");
-        let image = folder.with_extension("img");
-        output(Command::new("truncate").args(["-s", "0"]).arg(&image))?;
-        output(Command::new("truncate").args(["-s", "8M"]).arg(&image))?;
-        let words = ["-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-b", "4096"];
-        output(Command::new("mke2fs").args(words).arg(&image))?;
-        output(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&folder))?;
-        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-            .expect("it is ours");
-        Ok(StateDisk(folder))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Takes all the room but so many blocks of 4 KiB.
-    fn fill(&self, but: usize) {
-        let gap = self.0.join("gap");
-        let block = [0x55; 4096];
-        fs::write(&gap, block.repeat(but)).expect("so much room there is");
-        let mut file = fs::File::create(self.0.join("filler")).expect("it can be written");
-        let full = loop {
-            if let Err(error) = file.write_all(&block) {
-                break error;
-            }
-        };
-        assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
-        fs::remove_file(gap).expect("it was written");
-    }
-
-    fn free(&self) {
-        fs::remove_file(self.0.join("filler")).expect("it was written");
-    }
-
-    /// Starts the agent again with an empty journal.
-    fn forget(&self, stand: &mut Stand) -> Outcome {
-        stand.agent.kill();
-        for entry in fs::read_dir(&self.0).expect("it is mounted").flatten() {
-            if entry.file_name().to_string_lossy().contains("journal") {
-                fs::remove_file(entry.path()).expect("nobody else has it");
-            }
-        }
-        stand.agent.run()
-    }
-}
-
-impl Drop for StateDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
-    }
-}
+use volferry_tests::lab::LabError;
 
 /// The words the agent has for a journal that takes nothing.
 const TOLD: &str = "journal could not be written";

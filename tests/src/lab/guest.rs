@@ -26,6 +26,8 @@ pub struct Spec {
     pub root: Volume,
     /// Data disk (`vdb`).
     pub data: Volume,
+    /// A third disk (`vdc`), which the guest leaves alone.
+    pub third: Option<Volume>,
     /// Defined in libvirt, or gone when it stops.
     pub persistent: bool,
     /// Most operations a second on each disk; 0 for no limit.
@@ -45,11 +47,18 @@ impl Spec {
             name: name.into(),
             root,
             data,
+            third: None,
             persistent: true,
             rate: 100,
             memory_mib: 160,
             monitored: false,
         }
+    }
+
+    /// The same, with a third disk.
+    #[must_use]
+    pub fn third(self, volume: Volume) -> Spec {
+        Spec { third: Some(volume), ..self }
     }
 
     /// The same, with a QEMU monitor beside libvirt's own.
@@ -102,6 +111,8 @@ impl Guest {
             let (from, to) = (lab.built(base.file())?, dir.join(format!("initial-{disk}.raw")));
             fs::hard_link(&from, &to).map_err(at(&from))?;
         }
+        let mut volumes = vec![(Disk::VDA, spec.root), (Disk::VDB, spec.data)];
+        volumes.extend(spec.third.map(|volume| (Disk::VDC, volume)));
         let guest = Guest {
             lab: lab.clone(),
             name: spec.name,
@@ -110,7 +121,7 @@ impl Guest {
             rate: spec.rate,
             memory_mib: spec.memory_mib,
             monitored: spec.monitored,
-            volumes: vec![(Disk::VDA, spec.root), (Disk::VDB, spec.data)],
+            volumes,
             boots: Vec::new(),
         };
         if guest.is_defined() {

@@ -4,9 +4,9 @@
 use serde_json::Value;
 use volferry_tests::agent::{Agent, Answer, Setup};
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Base, Guest, Lab, LabError, Volume, output};
+use volferry_tests::lab::{Base, Guest, Lab, LabError, Spec, Volume, output};
 
-use super::{Outcome, guest_on, lab, prove, volumes_of};
+use super::{Outcome, lab, prove, volumes_of};
 
 /// Slower than the guest writes: such a copy is never done.
 pub const SLOW: [&str; 2] = ["--bandwidth", "4MiB/s"];
@@ -32,11 +32,22 @@ impl Stand {
 
     /// The same with an agent of another configuration.
     pub fn with(lab: Lab, name: &str, seed: u64, setup: Setup) -> Result<Stand, LabError> {
+        Stand::with_spec(lab, name, seed, setup, |spec| spec)
+    }
+
+    /// The same with more to the guest.
+    pub fn with_spec(
+        lab: Lab,
+        name: &str,
+        seed: u64,
+        setup: Setup,
+        more: impl FnOnce(Spec) -> Spec,
+    ) -> Result<Stand, LabError> {
         let agent = Agent::start_with(&lab, name, setup)?;
         let root = Volume::qcow2(lab.pool("nfs")?.join(format!("{name}-root.qcow2")));
         let root = lab.create(Base::Root, &root)?;
         let data = lab.create(Base::Data, &Volume::rbd("vf-a", &format!("{name}-data")))?;
-        let mut guest = guest_on(&lab, name, root, data, true)?;
+        let mut guest = Guest::create(&lab, more(Spec::new(name, root, data).monitored()))?;
         guest.start(seed)?;
         guest.wait_for_acks(50)?;
         Ok(Stand { lab, agent, guest, name: name.to_owned() })
@@ -111,6 +122,23 @@ impl Stand {
         self.guest.wait_for_acks(50).map(drop)
     }
 
+    /// The same with a single disk of an old definition in the present one, for each of them; the guest is stopped then,
+    /// and every acknowledged write is where its disks now are.
+    pub fn old_disks_do_not_start(&mut self, old: &[(&str, String)]) -> Outcome {
+        let current = self.lab.virsh(&["dumpxml", "--inactive", &self.name])?;
+        self.guest.wait_for_acks(50)?;
+        self.guest.destroy()?;
+        // QEMU empties the file of its console before it looks for its disks.
+        let aside = current.replace("/serial-", "/old-serial-");
+        for (target, disk) in old {
+            self.define(&aside.replace(disk_of(&aside, target), disk))?;
+            let started = self.lab.virsh(&["start", &self.name]);
+            assert!(started.is_err(), "old data was started: {disk}");
+        }
+        self.define(&current)?;
+        prove(&mut self.guest)
+    }
+
     fn define(&self, xml: &str) -> Outcome {
         let file = self.lab.dir()?.join(format!("{}-old.xml", self.name));
         std::fs::write(&file, xml).expect("the lab's folder can be written");
@@ -134,4 +162,14 @@ pub fn warnings(operation: &Value) -> String {
 pub fn assert_refused(answer: &Answer, code: &str) {
     assert_eq!(answer.code, 3, "{}", answer.stderr);
     assert!(answer.stderr.contains(code), "{code}: {}", answer.stderr);
+}
+
+/// The `<disk>` of a definition that has this target.
+pub fn disk_of<'a>(xml: &'a str, target: &str) -> &'a str {
+    let wanted = format!("<target dev='{target}'");
+    let disks = xml.match_indices("<disk ").map(|(start, _)| {
+        let end = xml[start..].find("</disk>").expect("it ends") + start;
+        &xml[start..end + "</disk>".len()]
+    });
+    disks.into_iter().find(|disk| disk.contains(&wanted)).expect("the disk")
 }
