@@ -10,6 +10,7 @@ mod rules;
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::spec::{Limits, Pool, PoolName, RequestPools};
 pub const DEFAULT_PATH: &str = "/etc/volferry/volferry.toml";
 /// Where the daemon listens when nothing else is said.
 pub const DEFAULT_SOCKET: &str = "/run/volferry/volferry.sock";
+/// Where metrics are scraped, on loopback, when nothing else is said.
+const METRICS_PORT: u16 = 9856;
 const DEFAULT_STATE_DIR: &str = "/var/lib/volferry";
 const DEFAULT_LIBVIRT_URI: &str = "qemu:///system";
 
@@ -45,6 +48,8 @@ pub struct Config {
     pub pools: Vec<Pool>,
     /// Which whole pools requests may bring along.
     pub request_pools: RequestPools,
+    /// Where metrics are scraped; none: nowhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// A configuration that cannot be used.
@@ -125,6 +130,7 @@ impl Config {
             pools: pools(raw.pools)?,
             request_pools: rules::request_pools(raw.pools_in_requests)
                 .map_err(value("pools_in_requests.paths"))?,
+            metrics: rules::metrics(raw.metrics).map_err(value("metrics.listen"))?,
         })
     }
 }

@@ -31,6 +31,7 @@ use crate::host::images::{HostImages, ImageTimeouts};
 use crate::host::marks::HostMarks;
 use crate::journal::{Journal, JournalError};
 use crate::libvirt::{LibvirtPorts, Timeouts};
+use crate::metrics::listener::{ListenError, Listener};
 use crate::ports::clock::SystemClock;
 use crate::ports::{PortError, Ports};
 use crate::{report, telemetry};
@@ -68,6 +69,9 @@ pub enum DaemonError {
     /// The socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The listener of the metrics.
+    #[error(transparent)]
+    Metrics(#[from] ListenError),
     /// Serving.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -157,7 +161,21 @@ pub async fn serve<A: Agent>(
     agent: Arc<A>,
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
+    // Bound before READY is told, so that a taken address is seen at the start.
+    let metrics = match config.metrics {
+        Some(address) => Some(Listener::bind(address).await?),
+        None => None,
+    };
     let Socket { listener, file: _file } = Socket::bind(&config.socket).await?;
+    let _scrapes = metrics.map(|listener| {
+        info!(address = %listener.address(), "listening for scrapes of the metrics");
+        let (agent, stop) = (Arc::clone(&agent), stop.clone());
+        let page = move || {
+            let agent = Arc::clone(&agent);
+            async move { agent.metrics().await }
+        };
+        AbortOnDropHandle::new(tokio::spawn(listener.serve(page, stop)))
+    });
     info!(socket = %config.socket.display(), pools = config.pools.len(), "listening");
     notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
     let served = server::serve(agent, listener, stop).await;

@@ -10,6 +10,7 @@ mod context;
 pub mod doctor;
 mod equal;
 mod evidence;
+mod health;
 pub mod inventory;
 mod leftovers;
 mod lives;
@@ -26,10 +27,12 @@ mod users;
 mod wishes;
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
 
 use context::Context;
 pub use context::Tuning;
+pub use health::Health;
 pub use inventory::{DiskListing, HostListing, PoolListing};
 pub use leftovers::{LeftoverError, Retried};
 use observe::Located;
@@ -42,9 +45,10 @@ use tokio_util::task::TaskTracker;
 use turns::Turns;
 
 use crate::facts::HostFacts;
-use crate::journal::{Journal, JournalError, Wish};
+use crate::journal::{Journal, JournalError, StoredOperation, Wish};
+use crate::metrics::{Kept, Metrics, Recovery};
 use crate::operation::queue::Places;
-use crate::operation::{Admission, OperationView};
+use crate::operation::{Admission, OperationView, State};
 use crate::plan::{Plan, Refusal, RefusalCode, being_made, snapshots};
 use crate::ports::Ports;
 use crate::report::chain;
@@ -62,6 +66,7 @@ pub struct Engine {
     registry: Arc<Registry>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    health: watch::Sender<Health>,
 }
 
 /// Why a command to an operation was not carried out.
@@ -107,6 +112,7 @@ impl Engine {
         let finished = journal.finished(FINISHED_AT_HAND).await?;
         let registry = Arc::new(Registry::new(finished, FINISHED_AT_HAND));
         let turns = Arc::new(Turns::new(Places::new(&host.limits, &host.pools)));
+        let metrics = Metrics::new(&host.pools);
         let engine = Self {
             context: Arc::new(Context {
                 ports,
@@ -116,25 +122,64 @@ impl Engine {
                 registry: Arc::clone(&registry),
                 turns,
                 librbd: probe::Known::default(),
+                metrics,
                 removals: tokio::sync::Mutex::default(),
             }),
             registry,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            health: watch::Sender::new(Health { libvirt_away: true, recovering: true }),
         };
+        engine.take_up(unfinished);
+        engine.context.turns.open();
+        engine.spawn(engine.clone().purge());
+        engine.spawn(health::follow_libvirt(Arc::clone(&engine.context), engine.health.clone()));
+        Ok(engine)
+    }
+
+    /// Gives every unfinished operation an owner.
+    fn take_up(&self, unfinished: Vec<StoredOperation>) {
+        let mut resumed = Vec::new();
         for stored in unfinished {
             tracing::info!(
                 operation = %stored.view.spec.operation,
                 state = %stored.view.state,
                 "settling an unfinished operation"
             );
+            self.context.metrics.recovered(Recovery::Restart);
             let why = "taken up again after a restart of the agent";
-            engine.own(|context, links| recovery::rebuild(context, stored, links, why));
+            let view = self.own(|context, links| recovery::rebuild(context, stored, links, why));
+            // What waits for its turn has nothing to be looked at.
+            if view.state != State::Queued {
+                resumed.extend(self.registry.follow(&view.spec.operation));
+            }
         }
-        engine.context.turns.open();
-        let (purge, stop) = (engine.clone().purge(), engine.stop.clone());
-        engine.tasks.spawn(async move { stop.run_until_cancelled(purge).await });
-        Ok(engine)
+        let (context, health) = (Arc::clone(&self.context), self.health.clone());
+        self.spawn(health::follow_recovery(context, resumed, health));
+    }
+
+    /// A task that ends with the engine.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+    }
+
+    /// Whether the agent can do its work, and every change of that.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// The page of a scrape by Prometheus.
+    pub async fn metrics(&self) -> String {
+        let journal = &self.context.journal;
+        let kept = async {
+            Ok(Kept { states: journal.states().await?, leftovers: journal.leftovers().await? })
+        };
+        let kept: Result<Kept, JournalError> = kept.await;
+        if let Err(error) = &kept {
+            tracing::warn!(error = %chain(error), "the journal cannot be read for the metrics");
+        }
+        self.context.metrics.page(self.context.ports.events.connected(), kept).await
     }
 
     /// Stops every owner task without touching the world: copies go on in QEMU and are taken up again at the next
@@ -157,6 +202,7 @@ impl Engine {
             // Dropping an owner at any await is a crash like any other: the journal knows what was intended.
             let end = stop.run_until_cancelled(lives::run(&engine.context, owner)).await;
             if let Some(Some(view)) = end {
+                engine.context.metrics.ended(&view);
                 engine.registry.finish(&id, view);
             }
         });
@@ -166,7 +212,15 @@ impl Engine {
     /// Accepts a request, finds the same operation again, or refuses.
     ///
     /// Errors: a refusal; nothing was changed.
-    pub async fn migrate(&self, mut spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+    pub async fn migrate(&self, spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
+        let accepted = self.accept(spec).await;
+        if let Err(refusal) = &accepted {
+            self.context.metrics.refused(refusal.code);
+        }
+        accepted
+    }
+
+    async fn accept(&self, mut spec: MigrateSpec) -> Result<Arc<OperationView>, Refusal> {
         // Out of what is compared, published and written down.
         let passphrases = std::mem::take(&mut spec.passphrases);
         let _reservation = match self.registry.reserve(&spec).await {
@@ -189,6 +243,7 @@ impl Engine {
         let view = owner::first_view(&plan, self.context.ports.clock.now());
         if let Err(error) = self.context.journal.create(&plan, &view).await {
             tracing::error!(error = %chain(&error), "the journal took no new operation");
+            self.context.metrics.journal_refused();
             return Err(Refusal::new(
                 RefusalCode::Busy,
                 format!("the agent cannot write its journal: {}", chain(&error)),

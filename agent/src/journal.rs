@@ -16,7 +16,7 @@ use std::time::SystemTime;
 pub use record::{Proof, Record, StepOutcome, What, Wish};
 use rusqlite::Connection;
 
-use crate::operation::{Leftover, OperationView};
+use crate::operation::{Leftover, OperationView, State};
 use crate::plan::Plan;
 use crate::spec::{LeftoverId, OperationId};
 
@@ -246,6 +246,11 @@ impl Journal {
     pub async fn view(&self, id: &OperationId) -> Result<Option<OperationView>, JournalError> {
         let id = id.to_string();
         self.run(move |connection, path| store::view(connection, path, &id)).await
+    }
+
+    /// How many operations are in each state that occurs.
+    pub async fn states(&self) -> Result<Vec<(State, u64)>, JournalError> {
+        self.run(store::states).await
     }
 
     /// Every leftover record, oldest first.

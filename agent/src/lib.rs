@@ -16,6 +16,7 @@ pub mod fake;
 pub mod host;
 pub mod journal;
 pub mod libvirt;
+pub mod metrics;
 pub mod operation;
 pub mod plan;
 pub mod ports;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
 use crate::engine::doctor::{Orphan, OrphanError, Orphans};
 use crate::engine::{
-    CommandError, Decision, DiskListing, Engine, Examined, HostListing, LeftoverError, PoolListing,
-    Retried, ViewReceiver,
+    CommandError, Decision, DiskListing, Engine, Examined, Health, HostListing, LeftoverError,
+    PoolListing, Retried, ViewReceiver,
 };
 use crate::journal::JournalError;
 use crate::operation::{Leftover, OperationView};
@@ -78,6 +79,12 @@ pub trait Agent: Send + Sync + 'static {
 
     /// The host.
     async fn host(&self) -> HostListing;
+
+    /// Whether the agent can do its work, and every change of that.
+    fn health(&self) -> watch::Receiver<Health>;
+
+    /// The page of a scrape by Prometheus.
+    async fn metrics(&self) -> String;
 }
 
 #[async_trait]
@@ -164,5 +171,13 @@ impl Agent for Engine {
 
     async fn host(&self) -> HostListing {
         Engine::host(self).await
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        Engine::health(self)
+    }
+
+    async fn metrics(&self) -> String {
+        Engine::metrics(self).await
     }
 }

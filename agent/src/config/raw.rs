@@ -15,8 +15,16 @@ pub struct RawConfig {
     pub source_retention: Option<String>,
     #[serde(default)]
     pub pools_in_requests: RawRequestPools,
+    pub metrics: Option<RawMetrics>,
     #[serde(default, rename = "pool")]
     pub pools: Vec<RawPool>,
+}
+
+/// `[metrics]`: there is a listener when there is the table.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawMetrics {
+    pub listen: Option<String>,
 }
 
 /// `[pools_in_requests]`.

@@ -1,11 +1,12 @@
 //! Rules for single values: words, paths, the listener.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
 use std::time::Duration;
 
-use super::DEFAULT_SOCKET;
-use super::raw::RawRequestPools;
+use super::raw::{RawMetrics, RawRequestPools};
+use super::{DEFAULT_SOCKET, METRICS_PORT};
 use crate::spec::span;
 use crate::spec::{Bytes, InvalidQuantity, RequestPools};
 
@@ -29,6 +30,9 @@ pub enum InvalidValue {
     /// A listener on the network.
     #[error("{0:?} needs mutual TLS, which is not configured; use \"unix:/PATH\"")]
     NeedsTls(String),
+    /// No address of a TCP listener.
+    #[error("{0:?} is not an address with a port, such as 127.0.0.1:9856 or [::1]:9856")]
+    NotAnAddress(String),
     /// A number that allows nothing.
     #[error("it must be at least 1")]
     NotPositive,
@@ -90,6 +94,15 @@ pub fn listen(text: Option<&str>) -> Result<PathBuf, InvalidValue> {
             Some(path) => absolute(path),
             None => Err(InvalidValue::NeedsTls(text.to_owned())),
         },
+    }
+}
+
+/// Where metrics are scraped: on loopback unless it is said otherwise.
+pub fn metrics(raw: Option<RawMetrics>) -> Result<Option<SocketAddr>, InvalidValue> {
+    let Some(raw) = raw else { return Ok(None) };
+    match raw.listen {
+        None => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT)))),
+        Some(text) => text.parse().map(Some).map_err(|_| InvalidValue::NotAnAddress(text)),
     }
 }
 

@@ -37,6 +37,19 @@ fn limits_are_read_and_a_pool_may_have_its_own() {
 }
 
 #[test]
+fn metrics_are_scraped_nowhere_unless_it_is_said_and_then_on_loopback() {
+    let listen = |text: &str| {
+        let text = format!("host_name = \"a\"\n{text}");
+        Config::parse(&text).expect("a configuration").metrics.map(|address| address.to_string())
+    };
+    assert_eq!(listen(""), None);
+    assert_eq!(listen("[metrics]\n").as_deref(), Some("127.0.0.1:9856"));
+    assert_eq!(listen("[metrics]\nlisten = \"[::1]:1\"\n").as_deref(), Some("[::1]:1"));
+    let wrong = refused("host_name = \"a\"\n[metrics]\nlisten = \"localhost\"");
+    assert!(wrong.contains("metrics.listen: \"localhost\" is not an address"), "{wrong}");
+}
+
+#[test]
 fn a_retention_is_a_span_of_time() {
     let retention = |text: &str| {
         let config = Config::parse(&format!("host_name = \"a\"\nsource_retention = \"{text}\""));

@@ -10,6 +10,7 @@ use crate::facts::HostFacts;
 use crate::journal::Journal;
 #[cfg(feature = "testing")]
 use crate::journal::What;
+use crate::metrics::Metrics;
 #[cfg(feature = "testing")]
 use crate::plan::StepKind;
 use crate::ports::Ports;
@@ -31,6 +32,8 @@ pub struct Context {
     pub turns: Arc<Turns>,
     /// What librbd was seen to do here.
     pub librbd: Known,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Held while what an earlier operation left is removed: one at a time.
     pub removals: tokio::sync::Mutex<()>,
 }

@@ -205,6 +205,7 @@ impl Engine {
                 Retried::Stays(leftover)
             }
         };
+        context.metrics.retried(&retried);
         tracing::info!(leftover = %id, ?retried, "leftover tried again");
         Ok(retried)
     }

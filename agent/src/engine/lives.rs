@@ -12,6 +12,7 @@ use super::context::Context;
 use super::owner::{Owner, link_again};
 use super::recovery;
 use super::wishes::Wishes;
+use crate::metrics::Recovery;
 use crate::operation::OperationView;
 use crate::report::chain;
 
@@ -58,6 +59,7 @@ async fn again(
         let events = context.ports.events.subscribe();
         match context.journal.stored(id).await {
             Ok(Some(stored)) => {
+                context.metrics.recovered(Recovery::Fault);
                 let links = link_again(wishes.clone(), events, publisher.clone());
                 let why = "taken up again after a fault of the agent";
                 return Some(recovery::rebuild(Arc::clone(context), stored, links, why));

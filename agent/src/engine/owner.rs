@@ -113,6 +113,8 @@ pub struct Owner {
     unwritten: Vec<Record>,
     /// What stays behind, to be written down with the end.
     pub(super) leftovers: Vec<Leftover>,
+    /// How much of the copy the metrics have.
+    counted: Option<Bytes>,
     entered: tokio::time::Instant,
 }
 
@@ -181,6 +183,7 @@ impl Owner {
             publisher,
             unwritten: Vec::new(),
             leftovers: Vec::new(),
+            counted: None,
             entered: tokio::time::Instant::now(),
         }
     }
@@ -292,7 +295,8 @@ impl Owner {
         self.unwritten.extend(what.into_iter().map(|what| Record { at, what }));
         let id = self.plan.spec.operation.clone();
         let (records, leftovers) = (&self.unwritten, &self.leftovers);
-        self.context.journal.append(&id, records, leftovers, &self.view).await?;
+        let written = self.context.journal.append(&id, records, leftovers, &self.view).await;
+        self.on_record(written)?;
         self.unwritten.clear();
         self.leftovers.clear();
         self.publish();
@@ -304,10 +308,43 @@ impl Owner {
         let at = self.context.ports.clock.now();
         self.unwritten.push(Record { at, what: What::Transition { event } });
         let plan = &self.plan;
-        self.context.journal.replan(plan, &self.unwritten, &self.view).await?;
+        let written = self.context.journal.replan(plan, &self.unwritten, &self.view).await;
+        self.on_record(written)?;
         self.unwritten.clear();
         self.publish();
         Ok(())
+    }
+
+    fn on_record(&self, written: Result<(), JournalError>) -> Result<(), JournalError> {
+        if written.is_err() {
+            self.context.metrics.journal_refused();
+        }
+        written
+    }
+
+    /// Takes a look at the running copy into the view, and counts what was copied since the last one.
+    pub(super) fn look(&mut self, progress: Progress) {
+        let copied = progress.copied;
+        // What an earlier life copied was counted in it. Numbers may run backwards.
+        let before = self.counted.unwrap_or(if self.memory.resumed { copied } else { Bytes(0) });
+        if copied > before {
+            self.context.metrics.copied(&self.view, Bytes(copied.0 - before.0));
+        }
+        self.counted = Some(before.max(copied));
+        self.view.progress = progress;
+    }
+
+    /// Counts what no look at the copy saw: at least what the destination occupies was copied. Of a copy that was begun in
+    /// an earlier life and never seen in this one, nothing is.
+    pub(super) fn copied_at_least(&mut self, occupied: Bytes) {
+        let before = match self.counted {
+            None if self.memory.resumed => return,
+            seen => seen.unwrap_or(Bytes(0)),
+        };
+        if occupied > before {
+            self.context.metrics.copied(&self.view, Bytes(occupied.0 - before.0));
+            self.counted = Some(occupied);
+        }
     }
 
     /// When a time that counts from the request is over.

@@ -169,6 +169,9 @@ pub async fn finish(owner: &mut Owner) {
     if let Err(error) = &allocated {
         owner.warn(format!("how much the destination occupies could not be read: {error}"));
     }
+    if let Ok(Some(occupied)) = &allocated {
+        owner.copied_at_least(*occupied);
+    }
     owner.view.progress = Progress::default();
     let source = match owner.view.result.take() {
         Some(result) => result.source,

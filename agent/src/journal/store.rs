@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{JournalError, Record, SCHEMA_VERSION, StoredOperation};
-use crate::operation::OperationView;
+use crate::operation::{OperationView, State};
 use crate::plan::Plan;
 
 const SCHEMA: &str = "
@@ -35,6 +35,8 @@ CREATE TABLE leftovers (
     body      TEXT NOT NULL             -- JSON
 ) STRICT, WITHOUT ROWID;
 ";
+
+const INDEX: &str = "CREATE INDEX IF NOT EXISTS operations_by_state ON operations (state)";
 
 pub(super) struct Row {
     id: String,
@@ -135,6 +137,10 @@ pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
             ))
             .map_err(sqlite("create", path))?;
     }
+    // Beside the schema: an older agent has no need of it and takes no offence. A journal on a full disk does without.
+    if let Err(error) = connection.execute_batch(INDEX) {
+        tracing::warn!(%error, "the journal has no index of states: counting them takes longer");
+    }
     Ok(connection)
 }
 
@@ -143,6 +149,25 @@ fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).is_ok_and(|found| found.len() > 0)
+}
+
+pub(super) fn states(
+    connection: &mut Connection,
+    path: &Path,
+) -> Result<Vec<(State, u64)>, JournalError> {
+    let rows: Vec<(String, u32)> = connection
+        .prepare_cached("SELECT state, count(*) FROM operations GROUP BY state")
+        .and_then(|mut statement| {
+            statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+        .map_err(sqlite("read", path))?;
+    rows.into_iter()
+        .map(|(word, count)| {
+            let state = State::ALL.into_iter().find(|state| state.as_str() == word);
+            let state = state.ok_or_else(|| damaged(path, format!("{word:?} is no state")))?;
+            Ok((state, u64::from(count)))
+        })
+        .collect()
 }
 
 pub(super) fn encode(records: &[Record]) -> Result<Vec<String>, JournalError> {

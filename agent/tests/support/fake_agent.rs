@@ -17,7 +17,7 @@ use volferry_agent::api::socket::Socket;
 use volferry_agent::api::{Agent, server};
 use volferry_agent::engine::doctor::{Orphan, OrphanError, Orphans};
 use volferry_agent::engine::{
-    CommandError, Decision, DiskListing, Examined, HostListing, LeftoverError, PoolListing,
+    CommandError, Decision, DiskListing, Examined, Health, HostListing, LeftoverError, PoolListing,
     Retried, ViewReceiver,
 };
 use volferry_agent::journal::JournalError;
@@ -40,6 +40,8 @@ pub struct FakeAgent {
     operations: Mutex<Vec<watch::Sender<Arc<OperationView>>>>,
     /// What is left: a source stays at a retry, anything else is removed.
     pub leftovers: Mutex<Vec<Leftover>>,
+    /// What keeps it from its work.
+    pub health: watch::Sender<Health>,
     /// Opens for requests to the pool `slow`.
     pub gate: Notify,
     /// Tells that such a request has come.
@@ -501,5 +503,13 @@ impl Agent for FakeAgent {
             versions: None,
             connected: false,
         }
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    async fn metrics(&self) -> String {
+        String::new()
     }
 }

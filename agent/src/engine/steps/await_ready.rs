@@ -211,7 +211,7 @@ impl Wait {
                 if owner.view.state == State::Copying {
                     owner.place.needs(still_needed(&progress, owner.plan.source_allocated));
                 }
-                owner.view.progress = progress;
+                owner.look(progress);
                 owner.view.bandwidth = info.bandwidth;
                 let stall = self.stall.detail(owner, &self.space);
                 owner.view.detail = stall.or_else(|| self.space.detail()).or(hint);

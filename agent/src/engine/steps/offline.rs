@@ -140,7 +140,7 @@ pub async fn supervise<T>(
                 let (copied, total) = (*done.borrow_and_update(), owner.plan.size);
                 let mut progress = meter.look(began.elapsed(), copied, total, false);
                 progress.phase = phase;
-                owner.view.progress = progress;
+                owner.look(progress);
                 owner.publish();
             }
             () = tokio::time::sleep_until(ask_at), if asking.is_none() => {
