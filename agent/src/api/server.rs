@@ -4,14 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use super::agent::Agent;
 use super::pb;
 use super::service::Service;
+use crate::engine::Health;
+
+const SERVICE: &str = pb::volferry_server::SERVICE_NAME;
 
 /// No request of ours comes near this; a larger message is refused before it is read.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
@@ -35,8 +41,11 @@ pub async fn serve<A: Agent>(
     listener: UnixListener,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let (health_reporter, health) = tonic_health::server::health_reporter();
-    health_reporter.set_serving::<pb::volferry_server::VolferryServer<Service<A>>>().await;
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let told = agent.health();
+    let now = *told.borrow();
+    report(&reporter, now).await;
+    let reporting = AbortOnDropHandle::new(tokio::spawn(follow(reporter, told)));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -60,9 +69,31 @@ pub async fn serve<A: Agent>(
             Ok(())
         }
     };
+    drop(reporting);
     commands.close();
     if tokio::time::timeout(LAST_CALLS, commands.wait()).await.is_err() {
         tracing::warn!("commands in flight were cut off");
     }
     served
+}
+
+/// Tells every change of the agent's health, of the service and of the server as a whole.
+async fn follow(reporter: HealthReporter, mut told: watch::Receiver<Health>) {
+    // What was told between the first look and this one.
+    told.mark_changed();
+    while told.changed().await.is_ok() {
+        let health = *told.borrow_and_update();
+        report(&reporter, health).await;
+    }
+}
+
+async fn report(reporter: &HealthReporter, health: Health) {
+    let status = match health.is_serving() {
+        true => ServingStatus::Serving,
+        false => ServingStatus::NotServing,
+    };
+    tracing::info!(?health, %status, "health");
+    for service in ["", SERVICE] {
+        reporter.set_service_status(service, status).await;
+    }
 }
