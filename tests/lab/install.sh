@@ -10,7 +10,7 @@ PACKAGES=(
   qemu-system-x86 qemu-block-extra qemu-utils
   ceph-mon ceph-osd ceph-mgr ceph-common
   libvirt-dev librados-dev librbd-dev pkg-config gcc libc6-dev
-  busybox-static cpio e2fsprogs util-linux mount ca-certificates debootstrap
+  busybox-static cpio e2fsprogs util-linux mount ca-certificates debootstrap bindfs
 )
 
 missing_packages() {

@@ -20,6 +20,7 @@
 mod guest;
 mod monitor;
 pub(crate) mod process;
+mod served;
 mod sweep;
 mod volume;
 pub mod watchdog;
@@ -35,6 +36,7 @@ use crate::guest::Disk;
 pub use guest::{Guest, Spec};
 pub use monitor::Monitor;
 pub use process::output;
+pub use served::Served;
 pub use volume::{Base, Encryption, Format, Place, Volume};
 
 /// What goes wrong in the laboratory, in words for the person who runs it.

@@ -7,11 +7,12 @@ mod common;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::stand::{SLOW, Stand, copied};
+use common::stand::{SLOW, Stand, assert_refused, copied};
 use common::{Outcome, guest_on_files, lab, prove, volumes_of};
 use serde_json::Value;
+use volferry_tests::agent::Setup;
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Lab, LabError, output};
+use volferry_tests::lab::{Base, Lab, LabError, Served, Volume, output};
 
 /// The bound of an answer while something else hangs.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -109,6 +110,45 @@ fn a_destination_that_stands_still_holds_up_nobody_else_and_goes_on() -> Outcome
     stand.end()?;
     // The small pool is for one guest at a time.
     lab.sweep("frozen")
+}
+
+#[test]
+fn a_path_that_hangs_is_told_and_holds_up_nobody_else() -> Outcome {
+    let lab = lab("served");
+    let served = Served::new(&lab)?;
+    // A daemon of its own, which sees what was mounted before it started.
+    let lab = lab.with_libvirtd("served", "root")?;
+    let defaults = Setup::default();
+    let pool =
+        format!("[[pool]]\nname = \"served\"\ntype = \"nfs\"\npath = \"{}\"\n", served.folder());
+    let setup = Setup { limits: format!("{}{pool}", defaults.limits), ..defaults };
+    let stand = Stand::with(lab.clone(), "served", 930, setup)?;
+    lab.create(Base::Data, &Volume::rbd("vf-a", "served-alone"))?;
+
+    // Half way through a copy: QEMU's writes hang, and so does every look at the folder.
+    let id = stand.copying("vdb", "served", &SLOW)?;
+    served.stop();
+    let alone = ["migrate", "--volume", "ceph-a/served-alone", "--format", "raw", "--to", "ceph-b"];
+    moved(stand.agent.volferry(&alone)?.operation());
+    let standing = stand.agent.until(&id, "it is told", |operation| {
+        operation["detail"].as_str().is_some_and(|detail| detail.contains("pool-stalled"))
+    })?;
+    assert_eq!(standing["state"], "copying", "{standing:#}");
+    // A new request is told so in time, whatever hangs.
+    let again = ["migrate", "--volume", "ceph-b/served-alone", "--format", "raw", "--to", "served"];
+    let refused = stand.agent.volferry(&again)?;
+    assert_refused(&refused, "pool-unavailable");
+    answers(&stand, &id)?;
+
+    served.go_on();
+    unlimited(&stand, &id)?;
+    moved(&stand.agent.wait(&id)?);
+    stand.goes_on_with(&["nfs/served-root.qcow2".into(), "vf-b/served-alone".into()])?;
+    // Back from there, so that the guest outlives the file system.
+    moved(stand.agent.migrate(&stand.name, "vdb", "ceph-a", &[])?.operation());
+    stand.end()?;
+    lab.sweep("served")?;
+    lab.control(&["libvirtd-stop", "served"]).map(drop)
 }
 
 /// An OSD that is stopped until it is dropped.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use super::begin::sleep_until;
-use super::context::Tuning;
+use super::context::{Context, Tuning};
 use super::owner::{Owner, Stop};
 use crate::operation::{Failure, FailureCause, Side};
-use crate::ports::ErrorClass;
+use crate::ports::{ErrorClass, EventKind, TimedEvent};
 
 /// The waits between tries of one call.
 #[derive(Debug)]
@@ -37,6 +39,44 @@ impl Backoff {
         tokio::time::sleep(self.next).await;
         self.next = (self.next * 2).min(self.longest);
         true
+    }
+}
+
+/// The waits of a question that libvirt must answer, without a bound; asked at once when libvirt is back.
+#[derive(Debug)]
+pub struct Asking {
+    tuning: Tuning,
+    backoff: Backoff,
+    events: broadcast::Receiver<TimedEvent>,
+}
+
+impl Asking {
+    /// Begins before the first try, so that no return of libvirt is missed.
+    pub fn new(context: &Context) -> Self {
+        let tuning = context.tuning;
+        let events = context.ports.events.subscribe();
+        Self { tuning, backoff: Backoff::unbounded(&tuning), events }
+    }
+
+    /// Waits before the next try.
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.backoff.wait() => {}
+            () = restored(&mut self.events) => self.backoff = Backoff::unbounded(&self.tuning),
+        }
+    }
+}
+
+/// Ends when libvirt is back.
+async fn restored(events: &mut broadcast::Receiver<TimedEvent>) {
+    loop {
+        match events.recv().await {
+            Ok(event) if event.event.kind == EventKind::ConnectionRestored => return,
+            // What was missed may have been that.
+            Err(RecvError::Lagged(_)) => return,
+            Ok(_) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

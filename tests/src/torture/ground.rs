@@ -165,18 +165,20 @@ impl Ground {
             return Ok(None);
         };
         let mut decided = Duration::ZERO;
+        let away = if kill.victim == Victim::Libvirtd { kill.away } else { Duration::ZERO };
         if kill.victim == Victim::Agent {
             let restarted = Instant::now();
             self.agent.run()?;
             self.wait_decided(&id)?;
             decided = restarted.elapsed();
         }
+        if kill.victim != Victim::Agent {
+            self.wait_settled(&id)?;
+            decided = since.elapsed().saturating_sub(away);
+        }
         client.wait().map_err(crate::lab::at("volferry".as_ref()))?;
         // The same request again: the same operation, whatever happened to the first answer.
         let operation = self.end_of(&id, disk, to)?;
-        if kill.victim != Victim::Agent {
-            decided = since.elapsed();
-        }
         let gap = gaps.longest();
         let seen = self.look(kill, disk, &from, to, before, operation, monitor)?;
         let ended = seen.ended();
@@ -274,6 +276,16 @@ impl Ground {
             let answer = self.agent.volferry(&["ops", "show", id])?;
             let detail = answer.operation()["detail"].as_str().unwrap_or_default().to_owned();
             Ok((!detail.contains("taken up again")).then_some(()))
+        })
+    }
+
+    /// The answer says what came of it: moved, being undone, ended, or going on after all.
+    fn wait_settled(&self, id: &str) -> Result<(), LabError> {
+        wait_for(120, "the operation to be decided", || {
+            let answer = self.agent.volferry(&["ops", "show", id])?;
+            let state = answer.operation()["state"].as_str().unwrap_or_default().to_owned();
+            let open = ["queued", "planned", "preparing", "copying", "ready", "pivoting"];
+            Ok((!open.contains(&state.as_str())).then_some(()))
         })
     }
 

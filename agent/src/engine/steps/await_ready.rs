@@ -14,7 +14,7 @@ use space::{SpaceWatch, StallWatch};
 
 use super::current::{Current, current};
 use super::start_copy::{Seen, guest_gone, see, unplugged};
-use crate::engine::backoff::Backoff;
+use crate::engine::backoff::Asking;
 use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
@@ -337,7 +337,7 @@ impl Wait {
 /// Errors: the source is current, and the operation failed; or it cannot be told. Otherwise the memory holds proof
 /// that somebody else pivoted.
 async fn ended(owner: &mut Owner, failure: Failure) -> Result<(), Stop> {
-    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    let mut asking = Asking::new(&owner.context);
     loop {
         let error = match current(owner).await {
             Ok(Current::Source) => return Err(Stop::Failed(failure)),
@@ -350,7 +350,7 @@ async fn ended(owner: &mut Owner, failure: Failure) -> Result<(), Stop> {
         };
         owner.say(Some(format!("which volume is current is not known yet: {}", error.message)));
         owner.check_cancel()?;
-        backoff.wait().await;
+        asking.wait().await;
     }
 }
 

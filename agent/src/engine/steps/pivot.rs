@@ -7,7 +7,7 @@
 use super::start_copy::{Seen, same_run, see};
 use super::verify_move::{Used, qemu_uses};
 use super::{await_ready, verify_move, volumes};
-use crate::engine::backoff::Backoff;
+use crate::engine::backoff::{Asking, Backoff};
 use crate::engine::equal;
 use crate::engine::owner::{Owner, Stop, internal};
 use crate::journal::{Proof, StepOutcome, What};
@@ -126,7 +126,7 @@ fn replaced(owner: &Owner, found: Option<Identity>) -> Failure {
 /// A living QEMU is believed before QEMU's words about the job: it reports a copy that somebody ended in step with
 /// its source as completed too. Of libvirt's words, `Completed` means a pivot and nothing else.
 async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Outcome, Stop> {
-    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    let mut asking = Asking::new(&owner.context);
     loop {
         let used = qemu_uses(owner).await;
         owner.hear_all();
@@ -149,7 +149,7 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
             Err(error) => error.message,
         };
         owner.say(Some(format!("whether the pivot took effect is not known yet: {text}")));
-        backoff.wait().await;
+        asking.wait().await;
     }
 }
 

@@ -8,7 +8,7 @@ use super::UndoError;
 use super::await_ready::space::stalled;
 use super::current::{Current, current};
 use super::verify_move::{Used, lost, qemu_uses};
-use crate::engine::backoff::{Backoff, Patience};
+use crate::engine::backoff::{Asking, Patience};
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Event, Failure, FailureCause, Side};
@@ -250,7 +250,7 @@ pub fn disk_is_on(disk: &Disk, volume: &VolumeLocation) -> bool {
 /// Ends the job without a pivot, waits until it is really gone, and makes sure that the source is the current volume.
 pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
     let (domain, target) = (owner.plan.domain.clone(), owner.plan.target.clone());
-    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    let mut asking = Asking::new(&owner.context);
     loop {
         let trouble = match see(owner).await {
             Ok(Seen::OurCopy { .. }) => {
@@ -280,6 +280,6 @@ pub async fn undo(owner: &mut Owner) -> Result<(), UndoError> {
             Err(error) => error.message,
         };
         owner.say(Some(format!("ending the block job: {trouble}")));
-        backoff.wait().await;
+        asking.wait().await;
     }
 }

@@ -9,7 +9,7 @@ use volferry_xml::DomainXml;
 
 use super::start_copy::disk_is_on;
 use super::volumes::{self, may_pass};
-use crate::engine::backoff::Backoff;
+use crate::engine::backoff::{Asking, Backoff};
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Failure, FailureCause, Kept, Names, Side};
@@ -20,7 +20,7 @@ use crate::spec::Identity;
 
 const STEP: StepKind = StepKind::VerifyMove;
 /// How long a QEMU that ends may still be seen; the kernel tells nobody of a process that is not its child.
-const LAST_BREATH: Duration = Duration::from_secs(3);
+const LAST_BREATH: Duration = Duration::from_secs(1);
 
 /// Which of the two volumes QEMU uses for our disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ async fn gone_or_lost(ports: &Ports, plan: &Plan) -> Result<Used, PortError> {
         if tokio::time::Instant::now() >= deadline {
             return Ok(Used::Lost);
         }
-        tokio::time::sleep(LAST_BREATH / 60).await;
+        tokio::time::sleep(LAST_BREATH / 20).await;
     }
     Ok(Used::Gone)
 }
@@ -100,14 +100,14 @@ pub fn is_off(state: DomainState) -> bool {
 pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
     owner.remember_intent(STEP);
     owner.note_anyway(vec![What::Intent { step: STEP }]).await;
-    let mut backoff = Backoff::unbounded(&owner.context.tuning);
+    let mut asking = Asking::new(&owner.context);
     let disputed = loop {
         match verify(owner).await {
             Ok(disputed) => break disputed,
             // libvirt is away: there is nothing to compare, and nothing may be removed before.
             Err(error) => owner.say(Some(format!("comparing QEMU and libvirt: {}", error.message))),
         }
-        backoff.wait().await;
+        asking.wait().await;
     };
     if let Some(failure) = disputed {
         return Err(Stop::Undecided(failure));
