@@ -10,7 +10,7 @@ use crate::ports::{
     BlockInfo, DomainState, FileObservation, FolderAccess, FolderObservation, ImageHeader,
     ImageObservation, QemuBlockDevice, RbdPoolSpace, Snapshots, VolumeSecret,
 };
-use crate::spec::{Bytes, Identity, Limits, Pool, RequestPools};
+use crate::spec::{Bytes, HeaderKind, Identity, Limits, Pool, RequestPools};
 
 /// What the planner knows of this host without asking anybody.
 #[derive(Debug, Clone)]
@@ -69,6 +69,8 @@ pub struct EncryptionFacts {
     pub secret: Option<VolumeSecret>,
     /// Whether QEMU takes the passphrase.
     pub passphrase_is_text: bool,
+    /// The copy is made while nobody uses the volume: no block copy has to work.
+    pub offline: bool,
     /// Whether a block copy into an image that librbd encrypts works here; none when that was not asked.
     pub librbd: Option<LibrbdCopy>,
 }
@@ -91,6 +93,9 @@ pub struct OfflineFacts {
     pub managed_save: bool,
     /// The files below a qcow2 file, the next one first.
     pub layers: Vec<Layer>,
+    /// The encryption header of the source, opened with the passphrase of the request; none of a plain source, and
+    /// without one.
+    pub source_header: Option<HeaderKind>,
 }
 
 /// A file that the header of the one above names as its backing file.

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use clock::Clock;
-pub use copies::{Comparison, CopyError, CopySide, Done, Image, ImageCopies, ImageCopy};
+pub use copies::{Comparison, CopyError, CopySide, Done, Image, ImageCopies, ImageCopy, ImageKey};
 pub use domains::{
     BlockInfo, DomainObservation, DomainState, DomainSummary, Domains, HostVersions,
     QemuBlockDevice, Snapshots,

@@ -94,6 +94,8 @@ contract! {
     files::an_open_file_is_renamed_and_removed;
     files::what_is_not_there_is_told_as_such;
     offline::a_copy_holds_what_its_source_holds;
+    offline::an_encrypted_copy_holds_what_its_source_holds;
+    offline::a_copy_begins_only_with_what_opens_both_sides;
     offline::a_running_guest_is_a_user_of_its_volume;
     offline::a_copy_that_is_given_up_lets_go_of_both_images;
     offline::a_header_says_what_a_guest_sees;

@@ -11,7 +11,9 @@ use clap_complete::Shell;
 use super::failure::Failure;
 use crate::api::status::Exit;
 use crate::config::DEFAULT_SOCKET;
-use crate::spec::{BytesPerSecond, EncryptionScheme, EncryptionWish, IoTune, OperationId, span};
+use crate::spec::{
+    Bytes, BytesPerSecond, EncryptionScheme, EncryptionWish, HeaderKind, IoTune, OperationId, span,
+};
 
 const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
@@ -189,6 +191,15 @@ pub struct RequestOptions {
     )]
     pub format: Option<ImageFormat>,
 
+    /// How that volume is encrypted, which is never guessed either: luks1-qemu, luks1-librbd or
+    /// luks2-librbd; not needed for qcow2
+    #[arg(long, value_name = "KIND", requires = "volume", help_heading = ENCRYPTION)]
+    pub volume_encryption: Option<HeaderKind>,
+
+    /// Refuse a volume that holds another number of bytes for a guest, such as 10GiB
+    #[arg(long, value_name = "SIZE")]
+    pub expect_size: Option<Bytes>,
+
     /// Only while the guest runs; without it, the disk of a stopped domain is copied offline
     #[arg(long)]
     pub live: bool,
@@ -310,6 +321,7 @@ pub struct PlanArguments {
     #[arg(conflicts_with_all = ["bandwidth", "keep_source", "manual_pivot", "deadline", "allow_checkpoint_loss"])]
     #[arg(conflicts_with_all = ["keep_source_name", "delete_source_snapshots", "iotune"])]
     #[arg(conflicts_with_all = ["volume", "live", "no_compare", "to_pool_file", "method"])]
+    #[arg(conflicts_with_all = ["expect_size"])]
     pub domain_xml: Option<PathBuf>,
 
     /// The disk in that XML, by target

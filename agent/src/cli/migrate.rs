@@ -15,7 +15,7 @@ use super::render::{json, operation};
 use crate::api::convert::operation::duration;
 use crate::api::pb;
 use crate::api::status::Exit;
-use crate::spec::{IoLimit, IoTune, OperationId};
+use crate::spec::{HeaderKind, IoLimit, IoTune, OperationId};
 
 /// Runs it.
 pub async fn run(
@@ -103,7 +103,9 @@ pub fn request(
     options: RequestOptions,
 ) -> Result<pb::MigrateRequest, Failure> {
     let volume = match (&options.volume, options.format) {
-        (Some(volume), Some(format)) => Some(volume_selector(volume, format)?),
+        (Some(volume), Some(format)) => {
+            Some(volume_selector(volume, format, options.volume_encryption)?)
+        }
         _ => None,
     };
     let brought = options.to_pool_file.as_deref().map(pool_file::read).transpose()?;
@@ -129,6 +131,7 @@ pub fn request(
         volume,
         live: options.live,
         no_compare: options.no_compare,
+        expected_bytes: options.expect_size.map_or(0, |size| size.0),
         method: options.method.as_str().to_owned(),
         iotune: options.iotune.iter().flat_map(IoTune::iter).map(on_the_wire).collect(),
         ..Default::default()
@@ -138,7 +141,11 @@ pub fn request(
 }
 
 /// `POOL/NAME`.
-fn volume_selector(volume: &str, format: ImageFormat) -> Result<pb::VolumeSelector, Failure> {
+fn volume_selector(
+    volume: &str,
+    format: ImageFormat,
+    encryption: Option<HeaderKind>,
+) -> Result<pb::VolumeSelector, Failure> {
     let Some((pool, name)) = volume.split_once('/') else {
         let text = format!("--volume {volume:?} is not of the form POOL/NAME");
         return Err(Failure::new(Exit::Usage, text));
@@ -147,7 +154,12 @@ fn volume_selector(volume: &str, format: ImageFormat) -> Result<pb::VolumeSelect
         ImageFormat::Raw => pb::VolumeFormat::Raw,
         ImageFormat::Qcow2 => pb::VolumeFormat::Qcow2,
     };
-    Ok(pb::VolumeSelector { pool: pool.to_owned(), name: name.to_owned(), format: format.into() })
+    Ok(pb::VolumeSelector {
+        pool: pool.to_owned(),
+        name: name.to_owned(),
+        format: format.into(),
+        encryption: encryption.map_or_else(String::new, |header| header.to_string()),
+    })
 }
 
 fn on_the_wire((limit, value): (IoLimit, u64)) -> (String, u64) {

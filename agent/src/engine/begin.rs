@@ -15,8 +15,9 @@ use crate::ports::ErrorClass;
 
 /// Takes an operation from `queued` to `planned`.
 pub async fn run(owner: &mut Owner) -> Result<(), Stop> {
-    if owner.plan.destination_encryption.is_some()
-        && owner.memory.passphrases.for_destination().is_none()
+    let (plan, passphrases) = (&owner.plan, &owner.memory.passphrases);
+    if plan.destination_encryption.is_some() && passphrases.for_destination().is_none()
+        || plan.source_encryption.is_some() && passphrases.source.is_none()
     {
         // Lost with an earlier life of the agent; waiting for a turn would not bring it back.
         return Err(secret_needed());

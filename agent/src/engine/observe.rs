@@ -113,9 +113,11 @@ pub async fn plan(
     let offline = located.is_offline();
     let (xml, disk) = match (&spec.subject, &located.domain, &located.source) {
         (Subject::Disk { disk, .. }, Some(domain), _) => (domain.live_xml.clone(), disk.clone()),
-        (Subject::Volume { volume_format, .. }, _, Some(source)) => {
+        (Subject::Volume { volume_format, volume_encryption, .. }, _, Some(source)) => {
+            let (said, wish) = (*volume_encryption, &spec.encryption);
+            let header = lone_volume::header(source, *volume_format, said, wish)?;
             let disk = DiskReference::from(located.target.clone());
-            (lone_volume::xml(source, *volume_format)?, disk)
+            (lone_volume::xml(source, *volume_format, header)?, disk)
         }
         _ => return Err(Refusal::new(RefusalCode::DiskNotFound, "there is nothing to be moved")),
     };
@@ -145,8 +147,9 @@ pub async fn plan(
     }
     if offline {
         let named = located.domain.as_ref().map(|domain| (domain.name.as_str(), &domain.uuid));
-        let (mut world, seen) = offline::look(context, located, &route).await?;
+        let (mut world, mut seen) = offline::look(context, located, &route).await?;
         check_brought(context, spec, &world.destination)?;
+        encryption::look_offline(context, &route, spec, passphrases, &mut world, &mut seen).await?;
         world.promised = context.turns.needed_by_others(&spec.operation, destination);
         return plan::offline::complete(spec, named, &context.host, &route, &world, &seen);
     }

@@ -94,7 +94,8 @@ pub struct Memory {
     pub redefining: bool,
     /// Why the source must not be removed.
     pub keep_reason: Option<String>,
-    /// The passphrases of the request, until the destination is made; none after a restart.
+    /// The passphrases of the request, until the destination is made, or an offline copy is switched to; none after a
+    /// restart.
     pub passphrases: Passphrases,
 }
 

@@ -9,12 +9,15 @@ use super::steps::{self, UndoError, verify_move};
 use crate::journal::What;
 use crate::operation::{Event, Failure, FailureCause, Names, Side, State};
 use crate::plan::StepKind;
+use crate::spec::Passphrases;
 
 /// How long evidence is looked for before an operation ends without it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Ends an operation whose way forward stopped.
 pub async fn settle(owner: &mut Owner, stop: Stop) {
+    // Whatever is undone needs none.
+    owner.memory.passphrases = Passphrases::default();
     let end = match stop {
         Stop::Undecided(failure) => {
             if !matches!(owner.view.state, State::Pivoting | State::RollingBack | State::Moved) {

@@ -157,6 +157,16 @@ pub(super) fn secret_needed() -> Stop {
     ))
 }
 
+/// The end of an offline copy whose passphrases are gone before it was switched to.
+pub(super) fn passphrases_lost() -> Stop {
+    Stop::Failed(Failure::new(
+        FailureCause::SecretNeeded,
+        Side::Source,
+        "the agent was started again before the encrypted volume was switched to its copy; passphrases are kept in \
+         memory only",
+    ))
+}
+
 /// Says how it ended.
 pub async fn finish(owner: &mut Owner) {
     if owner.view.state == State::Moved {

@@ -1,9 +1,10 @@
 //! Copies of images nobody uses: how they progress in virtual time, and what becomes of contents.
 
 use super::World;
-use super::state::{State, Write};
-use crate::ports::{CopySide, ErrorClass, ImageCopy, PortError};
-use crate::spec::Identity;
+use super::secret::HEADER;
+use super::state::{State, Volume, Write};
+use crate::ports::{CopyError, CopySide, ErrorClass, Image, ImageCopy, PortError};
+use crate::spec::{Identity, VolumeFormat};
 
 /// A process that copies or compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,19 +57,42 @@ impl State {
         &mut self,
         copy: &ImageCopy,
         what: &str,
-    ) -> Result<RunningCopy, PortError> {
-        let missing = || PortError::new(ErrorClass::NotFound, what, "No such file or directory");
-        let from = self.volume(&copy.from.location).ok_or_else(missing)?;
-        let to = self.volume(&copy.to.location).ok_or_else(missing)?;
-        if from.size != to.size {
-            return Err(PortError::new(ErrorClass::Other, what, "the images differ in size"));
+    ) -> Result<RunningCopy, CopyError> {
+        let side = |side, error| CopyError { side, error };
+        let from = self.open_image(&copy.from, what);
+        let (from, from_size) = from.map_err(|error| side(CopySide::Source, error))?;
+        let to = self.open_image(&copy.to, what);
+        let (to, to_size) = to.map_err(|error| side(CopySide::Destination, error))?;
+        if from_size != to_size {
+            let error = PortError::new(ErrorClass::Other, what, "the images differ in size");
+            return Err(side(CopySide::Unknown, error));
         }
         let running = RunningCopy { number: self.number(), from: from.identity, to: to.identity };
         self.copies.push(running.clone());
         Ok(running)
     }
 
-    /// Writes the first `share` of what the source occupies.
+    /// Opens one image with its key, or without one.
+    fn open_image(&self, image: &Image, what: &str) -> Result<(Volume, u64), PortError> {
+        let missing = || PortError::new(ErrorClass::NotFound, what, "No such file or directory");
+        let volume = self.volume(&image.location).ok_or_else(missing)?;
+        let size = match (&image.key, &volume.header) {
+            (Some(key), _) => {
+                let passphrase = key.passphrase.expose();
+                self.open_header(&image.location, key.header, passphrase, what)?.0
+            }
+            (None, None) => volume.size,
+            (None, Some(_)) if image.format == VolumeFormat::Qcow2 => {
+                let text = "Parameter 'encrypt.key-secret' is required for cipher";
+                return Err(PortError::new(ErrorClass::Other, what, text));
+            }
+            // Nothing says that what is read is encrypted.
+            (None, Some(_)) => volume.size + HEADER,
+        };
+        Ok((volume, size))
+    }
+
+    /// Writes the first `share` of what the source occupies; all of it where zeros cannot be left out.
     pub(super) fn write_share(
         &mut self,
         copy: &ImageCopy,
@@ -79,7 +103,8 @@ impl State {
         let Some(from) = found.filter(|from| from.identity == running.from) else {
             return Err((CopySide::Source, ErrorClass::Other, "error while reading: I/O error"));
         };
-        let allocated = (from.allocated as f64 * share) as u64;
+        let whole = if copy.to.begins_as_zeros() { from.allocated } else { from.size };
+        let allocated = (whole as f64 * share) as u64;
         match self.write(&copy.to.location, &running.to, allocated) {
             Write::NoSpace => {
                 Err((CopySide::Destination, ErrorClass::NoSpace, "No space left on device"))

@@ -204,6 +204,17 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Encrypts a volume that no domain uses, as if it had always been.
+    ///
+    /// # Panics
+    /// When there is no such volume.
+    pub fn encrypt_volume(&self, volume: &Guest, kind: HeaderKind, passphrase: &[u8]) {
+        let header = Header { kind, passphrase: passphrase.to_vec() };
+        self.world.with(|state| state.set_header(&volume.volume, Some(header)));
+    }
+}
+
 impl Guest {
     /// The request to move the volume, which no domain uses, to `pool`.
     ///
@@ -217,6 +228,7 @@ impl Guest {
                 volume_pool: pool_name(from),
                 volume_name: VolumeName::new(name).expect("a plain name"),
                 volume_format: if raw { VolumeFormat::Raw } else { VolumeFormat::Qcow2 },
+                volume_encryption: None,
             },
             ..self.request(pool)
         }
@@ -243,6 +255,7 @@ impl Guest {
             allow_checkpoint_loss: BTreeSet::new(),
             live: false,
             no_compare: false,
+            expected_size: None,
             encryption: EncryptionWish::default(),
             passphrases: Passphrases::default(),
             method: Method::Auto,

@@ -166,7 +166,7 @@ impl State {
 }
 
 /// What a header occupies of a raw image.
-const HEADER: u64 = 2 << 20;
+pub(super) const HEADER: u64 = 2 << 20;
 
 fn missing(uuid: &str, what: &str) -> PortError {
     let text = format!("Secret not found: no secret with matching uuid '{uuid}'");

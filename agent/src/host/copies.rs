@@ -18,6 +18,7 @@ use nix::fcntl::OFlag;
 use self::access::Access;
 use self::process::{Ended, run};
 use super::keys::KeySource;
+use super::qemu_img::class_of;
 use crate::blocking::detached;
 use crate::ports::{
     Comparison, CopyError, CopySide, Done, ErrorClass, Image, ImageCopies, ImageCopy, PortError,
@@ -59,7 +60,10 @@ impl ImageCopies for HostCopies {
         let operation = format!("copy {} to {}", copy.from.location, copy.to.location);
         let access = self.access(copy, &operation).await?;
         let cache = cache_of(&copy.to).await;
-        let mut words = vec!["convert", "-p", "-n", "--target-is-zero", "-U"];
+        let mut words = vec!["convert", "-p", "-n", "-U"];
+        if copy.to.begins_as_zeros() {
+            words.push("--target-is-zero");
+        }
         words.extend(parallel(&copy.from, &copy.to));
         words.extend(["-t", cache]);
         let rate = copy.bandwidth.map(|rate| rate.get().to_string());
@@ -162,14 +166,7 @@ fn failed(operation: &str, access: &Access, ended: &Ended) -> CopyError {
     } else {
         CopySide::Unknown
     };
-    let says = |part: &str| text.contains(part);
-    let class = if says("No space left on device") || says("Disk quota exceeded") {
-        ErrorClass::NoSpace
-    } else if says("Permission denied") || says("Operation not permitted") {
-        ErrorClass::PermissionDenied
-    } else {
-        ErrorClass::Other
-    };
+    let class = class_of(&text);
     CopyError { side, error: PortError::new(class, operation, text) }
 }
 

@@ -102,6 +102,8 @@ pub async fn open_qcow2(
     let options = json!({
         "driver": "qcow2",
         "encrypt.key-secret": KEY,
+        // What the header names below it is data of whoever wrote the image, and not needed here.
+        "backing": null,
         "file": { "driver": "file", "filename": text(path, operation)? },
     });
     // What is mapped does not matter: the passphrase is tried before.

@@ -63,18 +63,28 @@ pub(super) fn alone(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-fn class_of(text: &str) -> ErrorClass {
+/// What its words mean. librbd says no more of a header than the number of an error.
+pub(super) fn class_of(text: &str) -> ErrorClass {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if says(&["No space left on device"]) {
-        ErrorClass::NoSpace
-    } else if says(&["Permission denied"]) {
-        ErrorClass::PermissionDenied
-    } else if says(&["Invalid password", "cannot unlock any keyslot"]) {
-        ErrorClass::WrongPassphrase
-    } else if says(&["not in LUKS format", "No encryption in image header"]) {
-        ErrorClass::NoHeader
-    } else if says(&["Unable to get accurate CPU usage"]) {
+    // First: where it cannot remove what it was making, it says that too.
+    if says(&["Unable to get accurate CPU usage"]) {
         ErrorClass::Busy
+    } else if says(&["No space left on device", "Disk quota exceeded"]) {
+        ErrorClass::NoSpace
+    } else if says(&[
+        "Invalid password",
+        "cannot unlock any keyslot",
+        "encryption load fail: Operation not permitted",
+    ]) {
+        ErrorClass::WrongPassphrase
+    } else if says(&[
+        "not in LUKS format",
+        "No encryption in image header",
+        "encryption load fail: Invalid argument",
+    ]) {
+        ErrorClass::NoHeader
+    } else if says(&["Permission denied", "Operation not permitted"]) {
+        ErrorClass::PermissionDenied
     } else {
         ErrorClass::Other
     }
@@ -92,7 +102,21 @@ mod tests {
                 ErrorClass::WrongPassphrase,
             ),
             ("qemu-img: Could not open 'x': Volume is not in LUKS format", ErrorClass::NoHeader),
+            (
+                "qemu-img: Could not open 'x': encryption load fail: Operation not permitted",
+                ErrorClass::WrongPassphrase,
+            ),
+            (
+                "qemu-img: Could not open 'x': encryption load fail: Invalid argument",
+                ErrorClass::NoHeader,
+            ),
+            ("qemu-img: x: Operation not permitted", ErrorClass::PermissionDenied),
             ("qemu-img: x: Unable to get accurate CPU usage", ErrorClass::Busy),
+            (
+                "qemu-img: Error when deleting file x: Operation not permitted\n\
+                 qemu-img: x: Unable to get accurate CPU usage",
+                ErrorClass::Busy,
+            ),
             ("qemu-img: x: No space left on device", ErrorClass::NoSpace),
             ("qemu-img: Could not open 'x'", ErrorClass::Other),
         ] {

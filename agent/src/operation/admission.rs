@@ -81,6 +81,7 @@ mod tests {
             allow_checkpoint_loss: Default::default(),
             live: false,
             no_compare: false,
+            expected_size: None,
             encryption: Default::default(),
             passphrases: Default::default(),
             method: Default::default(),
@@ -139,6 +140,7 @@ mod tests {
                     volume_pool: PoolName::new("smp").expect("a plain name"),
                     volume_name: VolumeName::new("one").expect("a plain name"),
                     volume_format: crate::spec::VolumeFormat::Raw,
+                    volume_encryption: None,
                 },
                 ..spec("a", "ceph")
             };

@@ -45,6 +45,7 @@ pub fn complete(
     snapshots::check_internal(&route.source.location, source)?;
     warnings.extend(check_users(route, world, source)?);
     let size = exact_size(route, world.block.capacity)?;
+    check_expected(spec, route, size)?;
     same_volume::check(
         (&route.source.location, source),
         (&route.destination.location, &world.destination),
@@ -89,6 +90,7 @@ pub fn complete(
         size,
         // An image with a header is written from end to end.
         source_allocated: Some(if full { size } else { world.block.allocation }),
+        source_encryption: None,
         destination_encryption: planned,
         steps,
         warnings,
@@ -178,6 +180,24 @@ pub(super) fn exact_size(route: &Route, capacity: Bytes) -> Result<Bytes, Refusa
         ));
     }
     Ok(capacity)
+}
+
+/// Whoever asks may say how large the volume is by his records; another size is another volume, or a damaged one.
+pub(super) fn check_expected(
+    spec: &MigrateSpec,
+    route: &Route,
+    size: Bytes,
+) -> Result<(), Refusal> {
+    match spec.expected_size {
+        Some(expected) if expected != size => Err(Refusal::new(
+            RefusalCode::SizeMismatch,
+            format!(
+                "{} holds {} bytes for a guest, and the request says that it must be {}",
+                route.source.location, size.0, expected.0
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn check_destination(route: &Route, world: &WorldFacts) -> Result<(), Refusal> {
@@ -309,7 +329,7 @@ pub(super) fn create_destination(
     }
 }
 
-fn set_secret(planned: &PlannedEncryption) -> Step {
+pub(super) fn set_secret(planned: &PlannedEncryption) -> Step {
     Step::SetSecret {
         uuid: planned.secret_uuid.clone(),
         usage: planned.secret_usage.clone(),
@@ -318,7 +338,7 @@ fn set_secret(planned: &PlannedEncryption) -> Step {
 }
 
 /// The source's secret goes with the source, unless it is the destination's too.
-fn remove_source_secret(
+pub(super) fn remove_source_secret(
     route: &Route,
     planned: Option<&PlannedEncryption>,
     steps: &[Step],
@@ -329,6 +349,6 @@ fn remove_source_secret(
     (removed && !shared).then_some(Step::RemoveSourceSecret { uuid })
 }
 
-fn is_rbd(route: &Route) -> bool {
+pub(super) fn is_rbd(route: &Route) -> bool {
     matches!(route.destination.location, VolumeLocation::Rbd { .. })
 }

@@ -6,7 +6,7 @@ use volferry_xml::{
 
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
-use super::steps::PlannedEncryption;
+use super::steps::{PlannedEncryption, SourceEncryption};
 use crate::facts::{EncryptionFacts, LibrbdCopy};
 use crate::spec::{Bytes, EncryptionScheme, EncryptionWish, HeaderKind, OperationId};
 
@@ -153,6 +153,7 @@ fn possible(route: &Route, facts: &EncryptionFacts) -> Result<EncryptionScheme, 
     for scheme in &route.destination.schemes {
         match (scheme, &facts.librbd) {
             (EncryptionScheme::Luks1Qemu, _) => return Ok(*scheme),
+            (EncryptionScheme::Luks2Librbd, _) if facts.offline => return Ok(*scheme),
             (EncryptionScheme::Luks2Librbd, Some(LibrbdCopy::Works)) => return Ok(*scheme),
             (EncryptionScheme::Luks2Librbd, Some(LibrbdCopy::Fails(text))) => {
                 why = Some(text.as_str());
@@ -185,11 +186,54 @@ pub fn destination_xml(route: &Route, planned: &PlannedEncryption) -> String {
 
 /// The same as an element of its own.
 pub fn xml_encryption(planned: &PlannedEncryption) -> DestinationEncryption {
-    let (format, engine) = match planned.scheme {
-        EncryptionScheme::Luks1Qemu => (EncryptionFormat::Luks, EncryptionEngine::Qemu),
-        EncryptionScheme::Luks2Librbd => (EncryptionFormat::Luks2, EncryptionEngine::Librbd),
+    xml_of(planned.scheme.header(), &planned.secret_uuid)
+}
+
+/// How the definition is to open a volume with this header.
+pub fn xml_of(header: HeaderKind, secret_uuid: &str) -> DestinationEncryption {
+    let (format, engine) = match header {
+        HeaderKind::QemuLuks1 => (EncryptionFormat::Luks, EncryptionEngine::Qemu),
+        HeaderKind::LibrbdLuks1 => (EncryptionFormat::Luks, EncryptionEngine::Librbd),
+        HeaderKind::LibrbdLuks2 => (EncryptionFormat::Luks2, EncryptionEngine::Librbd),
     };
-    DestinationEncryption { format, engine, secret_uuid: planned.secret_uuid.clone() }
+    DestinationEncryption { format, engine, secret_uuid: secret_uuid.to_owned() }
+}
+
+/// How the source of an offline copy is encrypted; none of a plain one.
+///
+/// Errors: it is encrypted and nothing opened it, or its definition could not be written again.
+pub fn of_source(
+    route: &Route,
+    opened: Option<HeaderKind>,
+    definition: bool,
+) -> Result<Option<SourceEncryption>, Refusal> {
+    let (source, target) = (&route.source.location, &route.target);
+    if !route.disk.is_encrypted() {
+        return Ok(None);
+    }
+    let Some(header) = opened else {
+        return Err(Refusal::new(
+            RefusalCode::SecretMissing,
+            format!(
+                "the source {source} is encrypted, and the request has no passphrase for it: while nobody uses it, \
+                 it is read with its own one (--passphrase-file)"
+            ),
+        ));
+    };
+    if !definition {
+        return Ok(Some(SourceEncryption { header, secret_uuid: None }));
+    }
+    let known = route.disk.encryption.as_ref().and_then(|known| known.secret_uuid.clone());
+    match known {
+        Some(uuid) => Ok(Some(SourceEncryption { header, secret_uuid: Some(uuid) })),
+        None => Err(Refusal::new(
+            RefusalCode::EncryptionUnsupported,
+            format!(
+                "the stored definition names no uuid of the secret of disk {target}, without which it could not be \
+                 pointed back at {source}: name the secret by its uuid there"
+            ),
+        )),
+    }
 }
 
 /// The header of the source, opened with the passphrase of the request, must be around exactly what the guest sees.

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use super::complete::{check_destination, create_destination, exact_size};
+use super::complete::{
+    check_destination, check_expected, create_destination, exact_size, is_rbd,
+    remove_source_secret, set_secret,
+};
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::source_steps::source_steps;
-use super::steps::{Plan, PlannedCopy, Step};
-use super::{same_volume, snapshots, space};
+use super::steps::{Plan, PlannedCopy, PlannedEncryption, SourceEncryption, Step};
+use super::{encryption, same_volume, snapshots, space};
 use crate::facts::{HostFacts, Layer, OfflineFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, ImageHeader};
 use crate::spec::{
@@ -36,7 +39,6 @@ pub fn complete(
     world: &WorldFacts,
     offline: &OfflineFacts,
 ) -> Result<Plan, Refusal> {
-    check_plain(spec, route)?;
     let mut warnings = Vec::new();
     if let Some((name, _)) = domain {
         warnings.extend(snapshots::check(spec, name, &world.snapshots)?);
@@ -45,7 +47,9 @@ pub fn complete(
     check_users(domain.map(|(name, _)| name), route, world, offline)?;
     snapshots::check_internal(&route.source.location, source)?;
     check_layers(host, route, source, &offline.layers)?;
-    let size = exact_size(route, world.block.capacity)?;
+    let source_encryption = encryption::of_source(route, offline.source_header, domain.is_some())?;
+    let size = exact_size(route, world.source_usable.unwrap_or(world.block.capacity))?;
+    check_expected(spec, route, size)?;
     same_volume::check(
         (&route.source.location, source),
         (&route.destination.location, &world.destination),
@@ -57,7 +61,13 @@ pub fn complete(
         warnings
             .push("nobody writes during an offline copy: --write-blocking changes nothing".into());
     }
-    let steps = steps(spec, route, source, size, &mut warnings);
+    let planned = encryption::choose(route, world.encryption.as_ref(), &spec.encryption)?;
+    let full = planned.is_some() && is_rbd(route);
+    if let Some(planned) = &planned {
+        warnings.extend(encryption::warning(planned, full, size));
+    }
+    let ciphers = Ciphers { source: source_encryption.as_ref(), destination: planned.as_ref() };
+    let steps = steps(spec, route, source, size, &ciphers, &mut warnings);
     let (domain_name, domain) = match domain {
         Some((name, uuid)) => (name.to_owned(), uuid.clone()),
         None => (String::new(), DomainUuid::none()),
@@ -80,28 +90,25 @@ pub fn complete(
         destination_pool_of_libvirt: route.destination.of_libvirt,
         destination: route.destination.location.clone(),
         destination_format: route.destination.format,
-        destination_xml: route.destination.xml.clone(),
+        destination_xml: match &planned {
+            Some(planned) => encryption::destination_xml(route, planned),
+            None => route.destination.xml.clone(),
+        },
         flags: CopyFlags::new(),
         size,
-        source_allocated: Some(world.block.allocation),
-        destination_encryption: None,
+        // An image with a header is written from end to end.
+        source_allocated: Some(if full { size } else { world.block.allocation }),
+        source_encryption,
+        destination_encryption: planned,
         steps,
         warnings,
     })
 }
 
-/// An offline copy neither opens nor makes encryption headers.
-fn check_plain(spec: &MigrateSpec, route: &Route) -> Result<(), Refusal> {
-    if !route.disk.is_encrypted() && route.destination.schemes.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::new(
-        RefusalCode::EncryptionUnsupported,
-        format!(
-            "{}: encrypted volumes are moved while their guest runs; offline they are not copied yet",
-            spec.subject
-        ),
-    ))
+/// How both sides are encrypted.
+struct Ciphers<'a> {
+    source: Option<&'a SourceEncryption>,
+    destination: Option<&'a PlannedEncryption>,
 }
 
 fn missing(spec: &MigrateSpec, route: &Route) -> Refusal {
@@ -164,7 +171,7 @@ fn check_layers(
     let Some(header) = &file.header else {
         return refuse(format!("{location} is said to be qcow2 and has no header of qcow2"));
     };
-    check_header(location, header)?;
+    check_header(location, header, route.disk.is_encrypted())?;
     let pools = host.pools.iter().filter(|pool| Some(&pool.name) == route.source.pool.as_ref());
     let folder = pools.into_iter().find_map(|pool| match &pool.kind {
         PoolKind::File(folder) => Some(folder.path.as_path()),
@@ -180,7 +187,7 @@ fn check_layers(
         let below = VolumeLocation::File { path: path.to_owned() };
         match (format.as_deref(), header) {
             (Some("raw"), _) => {}
-            (Some("qcow2"), Some(header)) => check_header(&below, header)?,
+            (Some("qcow2"), Some(header)) => check_header(&below, header, false)?,
             (Some("qcow2"), None) => {
                 return refuse(format!(
                     "the backing file {below} is not there, or has no header of qcow2"
@@ -200,14 +207,19 @@ fn check_layers(
     Ok(())
 }
 
-fn check_header(location: &VolumeLocation, header: &ImageHeader) -> Result<(), Refusal> {
+/// `opened`: with its passphrase, which is looked at elsewhere.
+fn check_header(
+    location: &VolumeLocation,
+    header: &ImageHeader,
+    opened: bool,
+) -> Result<(), Refusal> {
     if header.has_data_file {
         return Err(Refusal::new(
             RefusalCode::UnsupportedSource,
             format!("the data of {location} lie in another file"),
         ));
     }
-    if header.is_encrypted {
+    if header.is_encrypted && !opened {
         return Err(Refusal::new(
             RefusalCode::EncryptionUnsupported,
             format!("{location} is encrypted, and the request or the definition does not say so"),
@@ -221,6 +233,7 @@ fn steps(
     route: &Route,
     source: &SourceFacts,
     size: Bytes,
+    ciphers: &Ciphers<'_>,
     warnings: &mut Vec<String>,
 ) -> Vec<Step> {
     let destination = &route.destination;
@@ -228,23 +241,30 @@ fn steps(
     let copy = PlannedCopy {
         from: route.source.location.clone(),
         from_format: route.source.format,
+        from_header: ciphers.source.map(|source| source.header),
         to: private.clone(),
         to_format: destination.format,
+        to_header: ciphers.destination.map(|planned| planned.scheme.header()),
     };
-    let mut steps = vec![
-        create_destination(route, source, size, None, &private),
-        Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth },
-    ];
+    let definition = matches!(spec.subject, Subject::Disk { .. });
+    // libvirt is told of secrets only where a definition names them.
+    let secret = ciphers.destination.filter(|_| definition);
+    let mut steps: Vec<Step> = secret.map(set_secret).into_iter().collect();
+    let scheme = ciphers.destination.map(|planned| planned.scheme);
+    steps.push(create_destination(route, source, size, scheme, &private));
+    steps.push(Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth });
     if !spec.no_compare {
         steps.push(Step::CompareImages { copy });
     }
     // Nobody finds half a copy under the volume's name.
     steps.push(Step::PublishDestination { from: private, to: destination.location.clone() });
-    let definition = matches!(spec.subject, Subject::Disk { .. });
     steps.push(Step::Switch { manual_pivot: spec.manual_pivot, definition });
     // A volume alone has no disk to limit.
     let tune = spec.iotune.clone().filter(|_| definition);
     steps.extend(tune.map(|tune| Step::SetIotune { tune }));
     steps.extend(source_steps(spec, route, source, warnings));
+    if definition {
+        steps.extend(remove_source_secret(route, ciphers.destination, &steps));
+    }
     steps
 }

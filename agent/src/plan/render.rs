@@ -8,7 +8,7 @@ use super::route::{self, Destination, Request, Route};
 use super::steps::{Plan, PlannedCopy, PlannedEncryption, Step};
 use crate::facts::HostFacts;
 use crate::spec::span::humane;
-use crate::spec::{CopyFlags, VolumeFormat, VolumeLocation};
+use crate::spec::{CopyFlags, HeaderKind, VolumeFormat, VolumeLocation};
 
 /// What the offline form could not look at.
 pub const UNCHECKED: [&str; 10] = [
@@ -200,8 +200,16 @@ pub fn describe(step: &Step) -> String {
         }
         Step::CopyImage { copy, bandwidth } => {
             let limit = bandwidth.map_or(String::new(), |limit| format!(", at most {limit}"));
-            let PlannedCopy { from, from_format, to, to_format } = copy;
-            format!("copy {from} ({from_format}) into {} ({to_format}){limit}", to.name())
+            let PlannedCopy { from, from_format, from_header, to, to_format, to_header } = copy;
+            let behind = |header: &Option<HeaderKind>| {
+                header.map_or(String::new(), |header| format!(", behind a header of {header}"))
+            };
+            format!(
+                "copy {from} ({from_format}{}) into {} ({to_format}{}){limit}",
+                behind(from_header),
+                to.name(),
+                behind(to_header)
+            )
         }
         Step::CompareImages { copy } => format!("compare {} with {}", copy.to.name(), copy.from),
         Step::Switch { manual_pivot, definition } => {

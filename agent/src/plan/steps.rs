@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::FileOwner;
 use crate::spec::{
-    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, EncryptionScheme, Identity, IoTune,
-    MigrateSpec, PoolName, VolumeFormat, VolumeLocation,
+    Bytes, BytesPerSecond, CopyFlags, DiskTarget, DomainUuid, EncryptionScheme, HeaderKind,
+    Identity, IoTune, MigrateSpec, PoolName, VolumeFormat, VolumeLocation,
 };
 
 /// Everything that will be done, in order.
@@ -59,6 +59,9 @@ pub struct Plan {
     /// What the source occupies; none in a plan that did not say.
     #[serde(default)]
     pub source_allocated: Option<Bytes>,
+    /// How the source is encrypted, where it is read while nobody uses it; none of a plain one.
+    #[serde(default)]
+    pub source_encryption: Option<SourceEncryption>,
     /// The encryption of the destination; none of a plain one.
     #[serde(default)]
     pub destination_encryption: Option<PlannedEncryption>,
@@ -83,7 +86,17 @@ impl Plan {
     }
 }
 
-/// How the destination is encrypted, and the libvirt secret with its passphrase.
+/// How the source of an offline copy is encrypted, and what the stored definition opens it with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceEncryption {
+    /// Its header.
+    pub header: HeaderKind,
+    /// The libvirt secret the definition names; none of a volume that no domain uses.
+    pub secret_uuid: Option<String>,
+}
+
+/// How the destination is encrypted, and the libvirt secret with its passphrase. A volume that no domain uses gets no
+/// secret: it is the one it would have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedEncryption {
     /// Header and engine.
@@ -220,10 +233,16 @@ pub struct PlannedCopy {
     pub from: VolumeLocation,
     /// Its format.
     pub from_format: VolumeFormat,
+    /// Its encryption header; none of a plain one.
+    #[serde(default)]
+    pub from_header: Option<HeaderKind>,
     /// The destination, under its private name.
     pub to: VolumeLocation,
     /// Its format.
     pub to_format: VolumeFormat,
+    /// Its encryption header; none of a plain one.
+    #[serde(default)]
+    pub to_header: Option<HeaderKind>,
 }
 
 /// A step's name.

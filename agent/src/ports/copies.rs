@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::error::PortError;
-use crate::spec::{Bytes, BytesPerSecond, OperationId, VolumeFormat, VolumeLocation};
+use crate::spec::{
+    Bytes, BytesPerSecond, HeaderKind, OperationId, Passphrase, VolumeFormat, VolumeLocation,
+};
 
 /// One side of a copy. Its format is said, never found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,25 @@ pub struct Image {
     pub location: VolumeLocation,
     /// Its format.
     pub format: VolumeFormat,
+    /// What opens its encryption header; none of a plain one.
+    pub key: Option<ImageKey>,
+}
+
+/// An encryption header and the passphrase that opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageKey {
+    /// The header.
+    pub header: HeaderKind,
+    /// The passphrase.
+    pub passphrase: Passphrase,
+}
+
+impl Image {
+    /// Whether what was never written reads as zeros. What lies behind a header around a raw image is decrypted from
+    /// what was never encrypted.
+    pub fn begins_as_zeros(&self) -> bool {
+        self.key.is_none() || self.format == VolumeFormat::Qcow2
+    }
 }
 
 /// A copy to make.
@@ -27,7 +48,7 @@ pub struct ImageCopy {
     pub operation: OperationId,
     /// What is read.
     pub from: Image,
-    /// What is written: it exists, has exactly the size of `from`, and reads as zeros.
+    /// What is written: it exists, is new, and holds exactly the size of `from`, behind its header where it has one.
     pub to: Image,
     /// What both hold, in bytes.
     pub size: Bytes,
@@ -73,7 +94,7 @@ pub type Done = watch::Sender<Bytes>;
 #[async_trait]
 pub trait ImageCopies: Send + Sync {
     /// Copies all of one image into another and returns when it is on stable storage. Zeros are left out where the
-    /// destination has them already.
+    /// destination has them already. `WrongPassphrase`, `NoHeader`, on the side it is about, before anything is written.
     async fn copy(&self, copy: &ImageCopy, done: &Done) -> Result<(), CopyError>;
 
     /// Compares what both hold as a guest reads it, from storage and not from memory where that is possible.

@@ -18,15 +18,57 @@ pub enum EncryptionScheme {
 }
 
 /// The header of an encrypted volume, by who writes and reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HeaderKind {
     /// LUKS version 1 by QEMU.
+    #[serde(rename = "luks1-qemu")]
     QemuLuks1,
     /// LUKS version 1 by librbd.
+    #[serde(rename = "luks1-librbd")]
     LibrbdLuks1,
     /// LUKS version 2 by librbd.
+    #[serde(rename = "luks2-librbd")]
     LibrbdLuks2,
 }
+
+impl HeaderKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::QemuLuks1, Self::LibrbdLuks1, Self::LibrbdLuks2];
+
+    /// The stable word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QemuLuks1 => "luks1-qemu",
+            Self::LibrbdLuks1 => "luks1-librbd",
+            Self::LibrbdLuks2 => "luks2-librbd",
+        }
+    }
+
+    /// Whether librbd reads it, below QEMU.
+    pub const fn is_librbds(self) -> bool {
+        matches!(self, Self::LibrbdLuks1 | Self::LibrbdLuks2)
+    }
+}
+
+impl fmt::Display for HeaderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for HeaderKind {
+    type Err = UnknownHeader;
+
+    fn from_str(word: &str) -> Result<Self, UnknownHeader> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == word);
+        found.ok_or_else(|| UnknownHeader(word.to_owned()))
+    }
+}
+
+/// A word that names no header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no encryption; there are luks1-qemu, luks1-librbd and luks2-librbd")]
+pub struct UnknownHeader(pub String);
 
 /// A word that names no scheme.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,5 +153,10 @@ mod tests {
             assert_eq!(json, format!("\"{scheme}\""));
         }
         assert!("luks2".parse::<EncryptionScheme>().is_err());
+        for kind in HeaderKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+            let json = serde_json::to_string(&kind).expect("a unit variant serialises");
+            assert_eq!(json, format!("\"{kind}\""));
+        }
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, IoTune,
-    OperationId, Passphrase, Passphrases, PoolName, RequestPool, VolumeFormat, VolumeName,
+    Bytes, BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish,
+    HeaderKind, IoTune, OperationId, Passphrase, Passphrases, PoolName, RequestPool, VolumeFormat,
+    VolumeName,
 };
 
 /// What is to be moved.
@@ -30,6 +31,10 @@ pub enum Subject {
         volume_name: VolumeName,
         /// Its format: neither a suffix nor the content may tell it.
         volume_format: VolumeFormat,
+        /// The encryption header it has, which the content may not tell either; none of a plain one, and of a qcow2
+        /// file, where only one is possible.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        volume_encryption: Option<HeaderKind>,
     },
 }
 
@@ -99,6 +104,9 @@ pub struct MigrateSpec {
     /// An offline copy is not compared with its source before the source goes.
     #[serde(default)]
     pub no_compare: bool,
+    /// What a guest sees must be exactly this, by the records of whoever asks.
+    #[serde(default)]
+    pub expected_size: Option<Bytes>,
     /// What is wanted of encryption.
     #[serde(default)]
     pub encryption: EncryptionWish,

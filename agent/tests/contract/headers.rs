@@ -8,7 +8,7 @@ use volferry_agent::spec::{
 
 use crate::stage::{Kind, Stage, class, copy, is_on, made, next};
 
-fn passphrase(text: &str) -> Passphrase {
+pub fn passphrase(text: &str) -> Passphrase {
     Passphrase::new(text.as_bytes().to_vec()).expect("a passphrase")
 }
 
@@ -18,7 +18,18 @@ async fn make(
     scheme: EncryptionScheme,
     size: u64,
 ) -> Result<Identity, PortError> {
-    let (ports, right) = (stage.ports(), passphrase("open sesame"));
+    make_with(stage, at, scheme, size, "open sesame").await
+}
+
+/// Makes an encrypted volume that opens with this passphrase.
+pub async fn make_with(
+    stage: &dyn Stage,
+    at: &VolumeLocation,
+    scheme: EncryptionScheme,
+    size: u64,
+    text: &str,
+) -> Result<Identity, PortError> {
+    let (ports, right) = (stage.ports(), passphrase(text));
     match at {
         VolumeLocation::Rbd { address, image } => {
             let made =
@@ -48,7 +59,8 @@ async fn open(
     }
 }
 
-const BOTH: [(Kind, EncryptionScheme); 3] = [
+/// Every place a header can have.
+pub const BOTH: [(Kind, EncryptionScheme); 3] = [
     (Kind::File, EncryptionScheme::Luks1Qemu),
     (Kind::Rbd, EncryptionScheme::Luks1Qemu),
     (Kind::Rbd, EncryptionScheme::Luks2Librbd),

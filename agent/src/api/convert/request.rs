@@ -12,10 +12,11 @@ use crate::config::raw::{RawKind, RawPool};
 use crate::operation::Kept;
 use crate::plan::{Refusal, RefusalCode};
 use crate::spec::{
-    BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish, InvalidIoTune,
-    InvalidName, InvalidPassphrase, InvalidQuantity, IoTune, LeftoverId, Method, MigrateSpec,
-    OperationId, Passphrase, Passphrases, PoolName, RequestPool, Subject, VolumeFormat, VolumeName,
-    encryption::UnknownScheme,
+    Bytes, BytesPerSecond, CheckpointName, DiskReference, DomainReference, EncryptionWish,
+    InvalidIoTune, InvalidName, InvalidPassphrase, InvalidQuantity, IoTune, LeftoverId, Method,
+    MigrateSpec, OperationId, Passphrase, Passphrases, PoolName, RequestPool, Subject,
+    VolumeFormat, VolumeName,
+    encryption::{UnknownHeader, UnknownScheme},
 };
 
 /// A request that is no valid spec.
@@ -51,6 +52,9 @@ pub enum InvalidRequest {
     /// No encryption has that name.
     #[error("invalid accept_encryption: {0}")]
     Encryption(#[from] UnknownScheme),
+    /// No volume is encrypted like that.
+    #[error("invalid volume.encryption: {0}")]
+    Header(#[from] UnknownHeader),
     /// A part of the message that must be there is not.
     #[error("the request has no {0}")]
     Missing(&'static str),
@@ -72,6 +76,7 @@ impl From<InvalidRequest> for Status {
             | InvalidRequest::Exclusive(..)
             | InvalidRequest::Passphrase(..)
             | InvalidRequest::Encryption(_)
+            | InvalidRequest::Header(_)
             | InvalidRequest::Missing(_) => Self::invalid_argument(error.to_string()),
         }
     }
@@ -122,6 +127,7 @@ impl TryFrom<pb::MigrateRequest> for MigrateSpec {
                 .collect::<Result<_, _>>()?,
             live: request.live,
             no_compare: request.no_compare,
+            expected_size: Some(request.expected_bytes).filter(|bytes| *bytes > 0).map(Bytes),
             encryption,
             passphrases,
             method: method(&request.method)?,
@@ -157,6 +163,10 @@ fn subject(
         volume_pool: PoolName::new(volume.pool)?,
         volume_name: VolumeName::new(volume.name)?,
         volume_format,
+        volume_encryption: match volume.encryption.as_str() {
+            "" => None,
+            word => Some(word.parse()?),
+        },
     })
 }
 
@@ -303,6 +313,7 @@ pub fn span(wire: &prost_types::Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::HeaderKind;
 
     fn request() -> pb::MigrateRequest {
         pb::MigrateRequest {
@@ -366,6 +377,7 @@ mod tests {
             pool: pool.into(),
             name: name.into(),
             format,
+            ..Default::default()
         };
         let raw = pb::VolumeFormat::Raw.into();
         let asked = |volume| pb::MigrateRequest {
@@ -382,6 +394,15 @@ mod tests {
         }
         let unsaid = asked(volume("nfs", "v", pb::VolumeFormat::Unspecified.into()));
         assert_eq!(MigrateSpec::try_from(unsaid), Err(InvalidRequest::Missing("volume.format")));
+        let encrypted =
+            |word: &str| pb::VolumeSelector { encryption: word.into(), ..volume("nfs", "v", raw) };
+        let said = MigrateSpec::try_from(asked(encrypted("luks1-qemu"))).map(|spec| spec.subject);
+        let header = Some(HeaderKind::QemuLuks1);
+        assert!(
+            matches!(said, Ok(Subject::Volume { volume_encryption, .. }) if volume_encryption == header)
+        );
+        let unknown = MigrateSpec::try_from(asked(encrypted("luks")));
+        assert!(matches!(unknown, Err(InvalidRequest::Header(_))), "{unknown:?}");
         let both = pb::MigrateRequest { volume: Some(volume("nfs", "v", raw)), ..request() };
         assert_eq!(MigrateSpec::try_from(both), Err(InvalidRequest::Exclusive("volume", "domain")));
         let live = pb::MigrateRequest { live: true, ..asked(volume("nfs", "v", raw)) };

@@ -5,10 +5,13 @@ use super::{Kind, host_trouble, pool_trouble};
 use crate::engine::context::Context;
 use crate::engine::probe::librbd_copy;
 use crate::engine::steps::volumes;
-use crate::facts::EncryptionFacts;
+use crate::facts::{EncryptionFacts, OfflineFacts, SourceFacts, WorldFacts};
 use crate::plan::{Refusal, RefusalCode, Route};
 use crate::ports::{ErrorClass, PortError};
-use crate::spec::{Bytes, EncryptionScheme, MigrateSpec, Passphrase, Passphrases, VolumeLocation};
+use crate::spec::{
+    Bytes, EncryptionScheme, HeaderKind, MigrateSpec, Passphrase, Passphrases, Subject,
+    VolumeLocation,
+};
 
 /// Looks at the destination's side, where it is to be encrypted, and at the source's, where a passphrase came for it.
 ///
@@ -26,6 +29,61 @@ pub(super) async fn look(
     if route.destination.schemes.is_empty() {
         return Ok((None, usable));
     }
+    let librbd = match (&route.destination.location, route.destination.schemes.first()) {
+        (VolumeLocation::Rbd { address, .. }, Some(EncryptionScheme::Luks2Librbd)) => {
+            Some(librbd_copy(context, address).await)
+        }
+        _ => None,
+    };
+    let facts = EncryptionFacts { librbd, ..facts(context, route, spec, passphrases).await? };
+    Ok((Some(facts), usable))
+}
+
+/// The same for a volume that nobody uses: its source is read with its passphrase, whatever the destination is to be.
+///
+/// Errors: the same.
+pub(super) async fn look_offline(
+    context: &Context,
+    route: &Route,
+    spec: &MigrateSpec,
+    passphrases: &Passphrases,
+    world: &mut WorldFacts,
+    seen: &mut OfflineFacts,
+) -> Result<(), Refusal> {
+    // What is not there, or names a file of another pool, is refused without being opened.
+    let readable = match &world.source {
+        Some(SourceFacts::File(file)) => {
+            file.header.as_ref().is_none_or(|header| !header.has_data_file)
+        }
+        Some(SourceFacts::Image(_)) => true,
+        None => false,
+    };
+    if let (true, Some(passphrase)) = (readable && route.disk.is_encrypted(), &passphrases.source) {
+        let (header, usable) = open_any(context, route, passphrase).await?;
+        seen.source_header = Some(header);
+        world.source_usable = Some(usable);
+        world.block.capacity = usable;
+    }
+    if !route.destination.schemes.is_empty() {
+        let facts = facts(context, route, spec, passphrases).await?;
+        let secret = facts.secret.filter(|_| located_in_libvirt(spec));
+        world.encryption = Some(EncryptionFacts { offline: true, secret, ..facts });
+    }
+    Ok(())
+}
+
+/// Whether a definition names the volume, and with it a secret of libvirt's.
+fn located_in_libvirt(spec: &MigrateSpec) -> bool {
+    matches!(spec.subject, Subject::Disk { .. })
+}
+
+/// What is to be known of an encrypted destination, the block copy apart.
+async fn facts(
+    context: &Context,
+    route: &Route,
+    spec: &MigrateSpec,
+    passphrases: &Passphrases,
+) -> Result<EncryptionFacts, Refusal> {
     // A request that is planned again after a restart has lost its passphrase, and never comes this far.
     let passphrase_is_text = passphrases.for_destination().is_none_or(Passphrase::is_text);
     let usage = usage(context, route).await?;
@@ -34,13 +92,7 @@ pub(super) async fn look(
     // Whatever bears this operation's mark is its own, from an earlier try.
     let mark = crate::plan::encryption::mark(&spec.operation);
     let secret = secret.filter(|found| found.description.as_deref() != Some(mark.as_str()));
-    let librbd = match (&route.destination.location, route.destination.schemes.first()) {
-        (VolumeLocation::Rbd { address, .. }, Some(EncryptionScheme::Luks2Librbd)) => {
-            Some(librbd_copy(context, address).await)
-        }
-        _ => None,
-    };
-    Ok((Some(EncryptionFacts { usage, secret, passphrase_is_text, librbd }), usable))
+    Ok(EncryptionFacts { usage, secret, passphrase_is_text, offline: false, librbd: None })
 }
 
 /// The volume as its secret names it: the path, or the image with the id of its cluster.
@@ -77,6 +129,31 @@ async fn open_source(
     }
 }
 
+/// Opens the source by the header it is said to have, or by whichever of librbd's it has where only that is said.
+async fn open_any(
+    context: &Context,
+    route: &Route,
+    passphrase: &Passphrase,
+) -> Result<(HeaderKind, Bytes), Refusal> {
+    let source = &route.source;
+    let librbds = [HeaderKind::LibrbdLuks2, HeaderKind::LibrbdLuks1];
+    let mut candidates = source.header.as_ref().map_or(&librbds[..], std::slice::from_ref).iter();
+    loop {
+        let Some(header) = candidates.next() else {
+            let text = format!("the source {} has no encryption header", source.location);
+            return Err(Refusal::new(RefusalCode::StateMismatch, text));
+        };
+        let (location, format) = (&source.location, source.format);
+        let opened =
+            volumes::open_encrypted(&context.ports, location, format, *header, passphrase).await;
+        match opened {
+            Ok(usable) => return Ok((*header, usable)),
+            Err(error) if error.class == ErrorClass::NoHeader && candidates.len() > 0 => {}
+            Err(error) => return Err(refusal(route, &error)),
+        }
+    }
+}
+
 fn refusal(route: &Route, error: &PortError) -> Refusal {
     let (target, location) = (&route.target, &route.source.location);
     match error.class {
@@ -87,8 +164,8 @@ fn refusal(route: &Route, error: &PortError) -> Refusal {
         ErrorClass::NoHeader => Refusal::new(
             RefusalCode::StateMismatch,
             format!(
-                "the live XML says how the source {location} of disk {target} is encrypted, and its header says \
-                 otherwise: {error}"
+                "it is said how the source {location} of disk {target} is encrypted, and its header says otherwise: \
+                 {error}"
             ),
         ),
         _ => {

@@ -66,7 +66,7 @@ pub(super) async fn look(
         source_usable: None,
     };
     let managed_save = domain.is_some_and(|domain| domain.managed_save);
-    Ok((world, OfflineFacts { users, managed_save, layers }))
+    Ok((world, OfflineFacts { users, managed_save, layers, source_header: None }))
 }
 
 fn kind(volume: &VolumeLocation) -> Kind {

@@ -17,8 +17,8 @@ const STEP: StepKind = StepKind::CompareImages;
 /// Compares.
 pub async fn run(owner: &mut Owner, copy: &PlannedCopy) -> Result<(), Stop> {
     owner.check_cancel()?;
+    let request = offline::request(owner, copy, None)?;
     owner.intend(STEP).await?;
-    let request = offline::request(owner, copy, None);
     let copies = owner.context.ports.copies.clone();
     let (done, progress) = watch::channel(Bytes(0));
     let work = async move { copies.compare(&request, &done).await };

@@ -21,6 +21,7 @@ pub async fn run(
     bandwidth: Option<BytesPerSecond>,
 ) -> Result<(), Stop> {
     owner.check_cancel()?;
+    let request = offline::request(owner, copy, bandwidth)?;
     offline::check_unused(owner).await?;
     if owner.was_intended(STEP) {
         owner.say(Some("the copy starts over".to_owned()));
@@ -32,7 +33,6 @@ pub async fn run(
     } else {
         owner.intend(STEP).await?;
     }
-    let request = offline::request(owner, copy, bandwidth);
     let copies = owner.context.ports.copies.clone();
     let (done, progress) = watch::channel(Bytes(0));
     let work = async move { copies.copy(&request, &done).await };

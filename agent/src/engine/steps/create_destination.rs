@@ -76,8 +76,10 @@ pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
     }
     mark(owner, new.volume, &identity).await;
     owner.done(STEP, StepOutcome::Created { identity }).await?;
-    // Nothing needs them any more; QEMU gets the destination's from libvirt.
-    owner.memory.passphrases = Passphrases::default();
+    if !owner.plan.is_offline() {
+        // Nothing needs them any more; QEMU gets the destination's from libvirt.
+        owner.memory.passphrases = Passphrases::default();
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::await_ready::space::SpaceWatch;
+use super::passphrases_lost;
 use crate::engine::backoff::Backoff;
 use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop};
@@ -14,9 +15,9 @@ use crate::engine::users::open_by;
 use crate::operation::{Failure, FailureCause, Phase, RateMeter, Side};
 use crate::plan::{Plan, PlannedCopy};
 use crate::ports::{
-    CopyError, CopySide, DomainState, ErrorClass, Image, ImageCopy, PortError, Ports,
+    CopyError, CopySide, DomainState, ErrorClass, Image, ImageCopy, ImageKey, PortError, Ports,
 };
-use crate::spec::{Bytes, BytesPerSecond};
+use crate::spec::{Bytes, BytesPerSecond, HeaderKind, Passphrase};
 
 /// Who uses the source, in words; none when nobody does. `ours` clients of ours are not counted.
 pub async fn user_of_source(
@@ -81,14 +82,32 @@ pub fn cannot_tell(error: &PortError) -> Failure {
 }
 
 /// The copy as the port takes it.
-pub fn request(owner: &Owner, copy: &PlannedCopy, bandwidth: Option<BytesPerSecond>) -> ImageCopy {
-    ImageCopy {
+///
+/// Errors: a side is encrypted, and its passphrase went with an earlier life of the agent.
+pub fn request(
+    owner: &Owner,
+    copy: &PlannedCopy,
+    bandwidth: Option<BytesPerSecond>,
+) -> Result<ImageCopy, Stop> {
+    let passphrases = &owner.memory.passphrases;
+    let from = key(copy.from_header, passphrases.source.as_ref())?;
+    let to = key(copy.to_header, passphrases.for_destination())?;
+    Ok(ImageCopy {
         operation: owner.id().clone(),
-        from: Image { location: copy.from.clone(), format: copy.from_format },
-        to: Image { location: copy.to.clone(), format: copy.to_format },
+        from: Image { location: copy.from.clone(), format: copy.from_format, key: from },
+        to: Image { location: copy.to.clone(), format: copy.to_format, key: to },
         size: owner.plan.size,
         bandwidth,
-    }
+    })
+}
+
+fn key(
+    header: Option<HeaderKind>,
+    passphrase: Option<&Passphrase>,
+) -> Result<Option<ImageKey>, Stop> {
+    let Some(header) = header else { return Ok(None) };
+    let passphrase = passphrase.cloned().ok_or_else(passphrases_lost)?;
+    Ok(Some(ImageKey { header, passphrase }))
 }
 
 type Asking = Pin<Box<dyn Future<Output = Result<Option<String>, PortError>> + Send>>;
@@ -172,6 +191,10 @@ pub async fn failed(owner: &Owner, error: &CopyError) -> Failure {
     }
     let (cause, side) = match (error.error.class, error.side) {
         (ErrorClass::NoSpace, _) => (FailureCause::DestinationFull, Side::Destination),
+        (ErrorClass::WrongPassphrase, CopySide::Source) => {
+            (FailureCause::SecretNeeded, Side::Source)
+        }
+        (ErrorClass::WrongPassphrase, _) => (FailureCause::SecretNeeded, Side::Destination),
         (_, CopySide::Source) => (FailureCause::SourceReadError, Side::Source),
         (_, CopySide::Destination) => (FailureCause::DestinationWriteError, Side::Destination),
         (_, CopySide::Unknown) => (FailureCause::JobLost, Side::Host),

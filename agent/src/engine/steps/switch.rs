@@ -19,11 +19,11 @@ use crate::engine::begin::sleep_until;
 use crate::engine::owner::{Owner, Stop, internal};
 use crate::engine::users::other_user;
 use crate::journal::{Proof, StepOutcome, What};
-use crate::operation::{Event, Failure, FailureCause, Side, State};
+use crate::operation::{Event, Failure, FailureCause, Kept, Side, State};
 use crate::plan::source::Named;
 use crate::plan::{PlannedCopy, StepKind, lone_volume};
-use crate::ports::{Comparison, DomainObservation, DomainState, ErrorClass, PortError};
-use crate::spec::{Bytes, VolumeFormat, VolumeLocation};
+use crate::ports::{Comparison, DomainObservation, DomainState, ErrorClass, ImageCopy, PortError};
+use crate::spec::{Bytes, Passphrases};
 
 const STEP: StepKind = StepKind::Switch;
 
@@ -39,6 +39,10 @@ enum Stored {
 pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Result<(), Stop> {
     if owner.view.state != State::Pivoting {
         let mut unseen = owner.memory.resumed;
+        if unseen {
+            // What cannot be compared any more ends here, and waits for nobody's word.
+            comparison(owner)?;
+        }
         if manual_pivot && !owner.memory.pivot_wished {
             wait_for_word(owner).await?;
             unseen = true;
@@ -57,6 +61,7 @@ pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Res
         false => Proof::DestinationNamed,
     };
     owner.memory.proof = Some(proof);
+    owner.memory.passphrases = Passphrases::default();
     let outcome = StepOutcome::Nothing;
     owner.remember_done(STEP, &outcome);
     let what = vec![What::Proved { proof }, What::Done { step: STEP, outcome }];
@@ -64,18 +69,27 @@ pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Res
     Ok(())
 }
 
-/// Compares the source with its copy once more, also where a comparison was not asked for: time passed in which nobody
-/// looked, and who wrote to the source meanwhile may be gone again.
-async fn compare_again(owner: &mut Owner) -> Result<(), Stop> {
+/// The comparison of the source with its copy, under its final name.
+///
+/// Errors: the passphrases of an encrypted side are gone.
+fn comparison(owner: &Owner) -> Result<ImageCopy, Stop> {
     let plan = &owner.plan;
     let copy = PlannedCopy {
         from: plan.source.clone(),
         from_format: plan.source_format,
+        from_header: plan.source_encryption.as_ref().map(|source| source.header),
         to: plan.destination.clone(),
         to_format: plan.destination_format,
+        to_header: plan.destination_encryption.as_ref().map(|planned| planned.scheme.header()),
     };
+    request(owner, &copy, None)
+}
+
+/// Compares the source with its copy once more, also where a comparison was not asked for: time passed in which nobody
+/// looked, and who wrote to the source meanwhile may be gone again.
+async fn compare_again(owner: &mut Owner) -> Result<(), Stop> {
+    let request = comparison(owner)?;
     owner.say(Some("comparing the source with its copy once more".to_owned()));
-    let request = request(owner, &copy, None);
     let (done, _progress) = watch::channel(Bytes(0));
     let compared = owner.context.ports.copies.clone().compare(&request, &done).await;
     owner.say(None);
@@ -84,7 +98,7 @@ async fn compare_again(owner: &mut Owner) -> Result<(), Stop> {
         Ok(Comparison::Different(what)) => {
             let text = format!(
                 "the source {} was written to after it was copied, the copy {} is older: {what}",
-                copy.from, copy.to
+                owner.plan.source, owner.plan.destination
             );
             Err(Stop::Failed(Failure::new(FailureCause::VerifyMismatch, Side::Source, text)))
         }
@@ -209,9 +223,8 @@ async fn step(owner: &mut Owner) -> Result<Option<Result<Proof, Stop>>, PortErro
                 owner.memory.redefining = true;
                 return Ok(None);
             }
-            let (to, format) = (owner.plan.destination.clone(), owner.plan.destination_format);
             owner.memory.redefining = true;
-            match define(owner, &to, format).await {
+            match define(owner, Kept::Destination).await {
                 Ok(()) => Ok(None),
                 Err(error) if may_pass(&error) => Err(error),
                 Err(error) => Ok(Some(Err(Stop::Failed(not_changed(&error))))),
@@ -290,24 +303,28 @@ fn stored(owner: &Owner, domain: Option<&DomainObservation>) -> Stored {
     }
 }
 
-/// Stores the definition with our disk on `volume`. Errors say nothing of the text, for it may hold passwords.
-async fn define(
-    owner: &Owner,
-    volume: &VolumeLocation,
-    format: VolumeFormat,
-) -> Result<(), PortError> {
+/// Stores the definition with our disk on one of the two volumes, and with what opens it. Errors say nothing of the
+/// text, for it may hold passwords.
+async fn define(owner: &Owner, on: Kept) -> Result<(), PortError> {
     let plan = &owner.plan;
+    let (volume, format) = match on {
+        Kept::Source => (&plan.source, plan.source_format),
+        Kept::Destination => (&plan.destination, plan.destination_format),
+    };
     let other =
         |text: String| PortError::new(ErrorClass::Other, "edit the stored definition", text);
     let domains = &owner.context.ports.domains;
     let text = domains.definition(&plan.domain).await?;
     let text = text.ok_or_else(|| other("there is none any more".to_owned()))?;
     let source = lone_volume::source(volume).map_err(other)?;
+    let encryption = verify_move::encryption_of(plan, on).map_err(other)?;
     let edited: Option<SecretString> =
         DomainXml::parse(text.expose_secret()).ok().and_then(|xml| {
             let format = lone_volume::xml_format(format);
             let target = plan.target.as_str();
-            xml.with_disk_volume_replaced(target, &source, format, None).ok().map(Into::into)
+            xml.with_disk_volume_replaced(target, &source, format, encryption.as_ref())
+                .ok()
+                .map(Into::into)
         });
     let edited = edited.ok_or_else(|| other("it is not understood".to_owned()))?;
     domains.define(&plan.domain, edited.expose_secret()).await
@@ -333,8 +350,7 @@ pub async fn undo(owner: &mut Owner, definition: bool) -> Result<(), UndoError> 
                         let text = format!("domain {} was started on it", domain.name);
                         return Err(UndoError::NotTheSource(text));
                     }
-                    let (source, format) = (owner.plan.source.clone(), owner.plan.source_format);
-                    match define(owner, &source, format).await {
+                    match define(owner, Kept::Source).await {
                         // Looked at again: only a definition that names the source lets the copy go.
                         Ok(()) => continue,
                         Err(error) if may_pass(&error) => error,

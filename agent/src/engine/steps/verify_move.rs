@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use volferry_xml::DomainXml;
+use volferry_xml::{DestinationEncryption, DomainXml};
 
 use super::start_copy::disk_is_on;
 use super::volumes::{self, may_pass};
@@ -13,7 +13,7 @@ use crate::engine::backoff::{Asking, Backoff};
 use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Failure, FailureCause, Kept, Names, Side};
-use crate::plan::encryption::xml_encryption;
+use crate::plan::encryption::{xml_encryption, xml_of};
 use crate::plan::{Plan, StepKind, lone_volume, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::Identity;
@@ -290,14 +290,32 @@ pub async fn redefine(
     }
 }
 
+/// How a definition with our disk on `kept` is to open it; none of a plain volume.
+///
+/// Errors: the plan does not say it.
+pub fn encryption_of(plan: &Plan, kept: Kept) -> Result<Option<DestinationEncryption>, String> {
+    let destination = plan.destination_encryption.as_ref();
+    match (kept, &plan.source_encryption) {
+        (Kept::Destination, _) => Ok(destination.map(xml_encryption)),
+        (Kept::Source, Some(source)) => {
+            let uuid = source.secret_uuid.as_deref();
+            let uuid = uuid.ok_or("the plan names no secret of the source")?;
+            Ok(Some(xml_of(source.header, uuid)))
+        }
+        // How the source is encrypted is in no plan of a live move.
+        (Kept::Source, None)
+            if !plan.is_offline() && (destination.is_some() || plan.spec.encryption.decrypt) =>
+        {
+            Err("an encrypted disk is put back on its source by hand".to_owned())
+        }
+        (Kept::Source, None) => Ok(None),
+    }
+}
+
 /// The definition with our disk on `kept`. Errors say nothing of the text, for it may hold passwords.
 fn repaired(plan: &Plan, definition: &SecretString, kept: Kept) -> Result<String, String> {
-    let encryption = plan.destination_encryption.as_ref().map(xml_encryption);
+    let encryption = encryption_of(plan, kept)?;
     let (volume, format) = match kept {
-        // How the source is encrypted is in no plan.
-        Kept::Source if encryption.is_some() || plan.spec.encryption.decrypt => {
-            return Err("an encrypted disk is put back on its source by hand".to_owned());
-        }
         Kept::Source => (&plan.source, plan.source_format),
         Kept::Destination => (&plan.destination, plan.destination_format),
     };

@@ -49,11 +49,12 @@ impl ImageCopies for World {
     async fn copy(&self, copy: &ImageCopy, done: &Done) -> Result<(), CopyError> {
         let what = format!("copy {} to {}", copy.from.location, copy.to.location);
         let opened = self.call(Method::CopyImage, what.clone(), |state| {
-            let running = state.open_both(copy, &what)?;
-            // From here on it ends with the agent.
-            Ok((state.content(&running.from), Process::new(self, running)))
+            Ok(state.open_both(copy, &what).map(|running| {
+                // From here on it ends with the agent.
+                (state.content(&running.from), Process::new(self, running))
+            }))
         });
-        let (content, process) = opened.await.map_err(unknown)?;
+        let (content, process) = opened.await.map_err(unknown)??;
         self.pass(copy.size.0, copy.bandwidth, done, |share| {
             let written = self.with(|state| state.write_share(copy, &process.copy, share));
             written.map_err(|(side, class, text)| CopyError {
@@ -71,9 +72,9 @@ impl ImageCopies for World {
     async fn compare(&self, copy: &ImageCopy, done: &Done) -> Result<Comparison, CopyError> {
         let what = format!("compare {} with {}", copy.to.location, copy.from.location);
         let opened = self.call(Method::CompareImages, what.clone(), |state| {
-            Ok(Process::new(self, state.open_both(copy, &what)?))
+            Ok(state.open_both(copy, &what).map(|running| Process::new(self, running)))
         });
-        let process = opened.await.map_err(unknown)?;
+        let process = opened.await.map_err(unknown)??;
         self.pass(copy.size.0, None, done, |_| Ok(Write::Done)).await?;
         let same =
             self.with(|state| state.content(&process.copy.from) == state.content(&process.copy.to));

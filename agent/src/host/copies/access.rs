@@ -1,5 +1,6 @@
 //! How qemu-img opens two images: options, a ceph.conf and a key for each cluster, in a folder of their own that only
-//! this process can read and that goes with the value. Nothing secret is on the command line.
+//! this process can read and that goes with the value; a passphrase in a file in memory. Nothing secret is on the
+//! command line.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,8 +14,9 @@ use tempfile::TempDir;
 use super::{driver, text_of};
 use crate::host::images::read_key_file;
 use crate::host::keys::KeySource;
+use crate::host::secret_file::SecretFile;
 use crate::ports::{CopySide, Image, ImageCopy, PortError};
-use crate::spec::{RbdPoolAddress, VolumeLocation};
+use crate::spec::{HeaderKind, RbdPoolAddress, VolumeFormat, VolumeLocation};
 
 /// A monitor that does not answer ends the work instead of letting it wait for ever.
 const CONNECT_SECONDS: u32 = 30;
@@ -25,6 +27,8 @@ pub(super) struct Access {
     from: String,
     to: String,
     objects: Vec<String>,
+    /// Gone when this is dropped.
+    _passphrases: Vec<SecretFile>,
     /// Removed, with all in it, when this is dropped.
     _folder: TempDir,
 }
@@ -45,24 +49,30 @@ impl Access {
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(folder)
             .map_err(|error| (CopySide::Unknown, io(error)))?;
-        let mut objects = Vec::new();
-        let mut sides = Vec::new();
+        let (mut objects, mut passphrases, mut sides) = (Vec::new(), Vec::new(), Vec::new());
         for (side, word, image) in
             [(CopySide::Source, "from", &copy.from), (CopySide::Destination, "to", &copy.to)]
         {
-            let options = match &image.location {
-                VolumeLocation::File { path } => file_options(image, path).map_err(io),
+            let of_side = |error| (side, io(error));
+            let place = match &image.location {
+                VolumeLocation::File { path } => file_options(path).map_err(of_side)?,
                 VolumeLocation::Rbd { address, image: name } => {
                     let key = key(keys, address, operation).await.map_err(|error| (side, error))?;
                     rbd_options(folder.path(), word, address, name, key.as_ref(), &mut objects)
-                        .map_err(io)
+                        .map_err(of_side)?
                 }
             };
-            sides.push(options.map_err(|error| (side, error))?);
+            if let Some(key) = &image.key {
+                let file = SecretFile::new(key.passphrase.expose()).map_err(of_side)?;
+                let path = escaped(text_of(file.path()).map_err(of_side)?);
+                objects.push(format!("secret,id={word}-pass,file={path}"));
+                passphrases.push(file);
+            }
+            sides.push(image_options(word, image, &place).map_err(of_side)?);
         }
         let [from, to] = <[String; 2]>::try_from(sides)
             .map_err(|_| (CopySide::Unknown, io(io::ErrorKind::InvalidInput.into())))?;
-        Ok(Self { from, to, objects, _folder: folder })
+        Ok(Self { from, to, objects, _passphrases: passphrases, _folder: folder })
     }
 
     /// The source's options.
@@ -100,9 +110,37 @@ async fn key(
     }
 }
 
-fn file_options(image: &Image, path: &Path) -> io::Result<String> {
-    let path = text_of(path)?;
-    Ok(format!("driver={},file.driver=file,file.filename={}", driver(image.format), escaped(path)))
+/// An image at `place`, with its header where it has one: inside qcow2 or around a raw image by QEMU, or below it by
+/// librbd.
+///
+/// Errors: a header that nobody writes there.
+fn image_options(word: &str, image: &Image, place: &str) -> io::Result<String> {
+    let format = driver(image.format);
+    let Some(key) = &image.key else { return Ok(format!("driver={format},{place}")) };
+    let secret = format!("key-secret={word}-pass");
+    let is_rbd = matches!(image.location, VolumeLocation::Rbd { .. });
+    match (key.header, image.format, is_rbd) {
+        (HeaderKind::QemuLuks1, VolumeFormat::Qcow2, _) => {
+            Ok(format!("driver=qcow2,encrypt.format=luks,encrypt.{secret},{place}"))
+        }
+        (HeaderKind::QemuLuks1, VolumeFormat::Raw, _) => {
+            Ok(format!("driver=luks,{secret},{place}"))
+        }
+        (HeaderKind::LibrbdLuks1, VolumeFormat::Raw, true) => {
+            Ok(format!("driver=raw,{place},file.encrypt.format=luks,file.encrypt.{secret}"))
+        }
+        (HeaderKind::LibrbdLuks2, VolumeFormat::Raw, true) => {
+            Ok(format!("driver=raw,{place},file.encrypt.format=luks2,file.encrypt.{secret}"))
+        }
+        (header, format, _) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{} is {format} and cannot be encrypted with {header}", image.location),
+        )),
+    }
+}
+
+fn file_options(path: &Path) -> io::Result<String> {
+    Ok(format!("file.driver=file,file.filename={}", escaped(text_of(path)?)))
 }
 
 fn rbd_options(
@@ -116,7 +154,7 @@ fn rbd_options(
     let conf = folder.join(format!("{word}.conf"));
     private_file(&conf, ceph_conf(address, key.is_some())?.as_bytes())?;
     let mut options = format!(
-        "driver=raw,file.driver=rbd,file.pool={},file.image={},file.conf={}",
+        "file.driver=rbd,file.pool={},file.image={},file.conf={}",
         escaped(&address.pool),
         escaped(image),
         escaped(text_of(&conf)?)
@@ -165,7 +203,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::spec::{Bytes, OperationId, VolumeFormat};
+    use crate::ports::ImageKey;
+    use crate::spec::{Bytes, OperationId, Passphrase};
 
     #[derive(Debug)]
     struct OneKey;
@@ -191,10 +230,12 @@ mod tests {
             from: Image {
                 location: VolumeLocation::Rbd { address, image: "a,b".into() },
                 format: VolumeFormat::Raw,
+                key: None,
             },
             to: Image {
                 location: VolumeLocation::File { path: "/srv/a, b.qcow2".into() },
                 format: VolumeFormat::Qcow2,
+                key: None,
             },
             size: Bytes::mib(1),
             bandwidth: None,
@@ -234,6 +275,47 @@ mod tests {
         assert!(access.from().contains(",file.user=lib,,virt"), "{}", access.from());
         let text = format!("qemu-img: Could not open '{}': No", access.from());
         assert_eq!(access.without_options(&text), "qemu-img: Could not open 'the source': No");
+        Ok(())
+    }
+
+    fn key(header: HeaderKind) -> Option<ImageKey> {
+        let passphrase = Passphrase::new(b"open sesame".to_vec()).expect("a passphrase");
+        Some(ImageKey { header, passphrase })
+    }
+
+    #[tokio::test]
+    async fn a_passphrase_is_in_memory_alone_and_opens_the_image_it_is_for() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let mut copy = copy();
+        copy.to.key = key(HeaderKind::QemuLuks1);
+        for (header, words) in [
+            (HeaderKind::QemuLuks1, "driver=luks,key-secret=from-pass,file.driver=rbd"),
+            (HeaderKind::LibrbdLuks1, "file.encrypt.format=luks,file.encrypt.key-secret=from-pass"),
+            (
+                HeaderKind::LibrbdLuks2,
+                "file.encrypt.format=luks2,file.encrypt.key-secret=from-pass",
+            ),
+        ] {
+            copy.from.key = key(header);
+            let access = Access::new(folder.path(), &OneKey, &copy, "copy").await.expect("ready");
+            assert!(access.from().contains(words), "{}", access.from());
+            let to = "driver=qcow2,encrypt.format=luks,encrypt.key-secret=to-pass,file.driver=file";
+            assert!(access.to().starts_with(to), "{}", access.to());
+            let all: Vec<&str> = access.objects().chain([access.from(), access.to()]).collect();
+            let shown = format!("{access:?} {all:?}");
+            assert!(!shown.contains("sesame"), "{shown}");
+            for word in ["from", "to"] {
+                let object = format!("secret,id={word}-pass,file=/proc/");
+                assert!(access.objects().any(|word| word.starts_with(&object)), "{shown}");
+            }
+            for entry in std::fs::read_dir(access._folder.path())? {
+                assert!(!std::fs::read_to_string(entry?.path())?.contains("sesame"));
+            }
+        }
+        // Nobody but QEMU encrypts a file.
+        copy.to.key = key(HeaderKind::LibrbdLuks2);
+        let refused = Access::new(folder.path(), &OneKey, &copy, "copy").await.err();
+        assert_eq!(refused.map(|(side, _)| side), Some(CopySide::Destination));
         Ok(())
     }
 }
