@@ -4,6 +4,9 @@
 //!
 //! `VOLFERRY_SEEDS=N` runs N seeds a cell, one more where there is a stored definition.
 
+#[path = "support/moment.rs"]
+mod moment;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -15,6 +18,8 @@ use volferry_agent::operation::{OperationView, SourceFate, State};
 use volferry_agent::plan::StepKind;
 use volferry_agent::ports::{EventKind, JobEnd};
 use volferry_agent::spec::{MigrateSpec, VolumeLocation};
+
+use moment::{MOMENTS, moment};
 
 const PAIRS: [(Home, &str); 5] = [
     (Home::Rbd, "ceph-ssd"),
@@ -154,30 +159,6 @@ struct Ended {
     state: State,
     /// The step and the moment the agent was killed at.
     at: (String, &'static str),
-}
-
-/// The step a point belongs to, and which moment of it. The steps come from the records of the run itself: a write is
-/// named by what it says, `append intent pivot`.
-fn moment(points: &[String]) -> (String, &'static str) {
-    let here = points.last().cloned().unwrap_or_default();
-    let named = |text: &str, word: &str| {
-        let rest = text.rsplit_once(word)?.1;
-        rest.split(' ').next().map(str::to_owned)
-    };
-    let before = here.starts_with("before");
-    if let Some(step) = named(&here, " intent ") {
-        return (step, if before { "before intent" } else { "after intent" });
-    }
-    if let Some(step) = named(&here, " done ") {
-        return (step, if before { "after effect" } else { "after result" });
-    }
-    let last = points.iter().rev().find_map(|point| named(point, " intent "));
-    let moment = match (here.contains(" append"), before) {
-        (true, _) => "between",
-        (false, true) => "after intent",
-        (false, false) => "after effect",
-    };
-    (last.unwrap_or_else(|| "none".to_owned()), moment)
 }
 
 /// One life that ends at `point`, and the lives after it. None when the point was never reached.
@@ -384,7 +365,7 @@ async fn matrix(name: &str, betweens: &[Between]) {
         "retire-source",
         "remove-source",
     ] {
-        for moment in ["before intent", "after intent", "after effect", "after result"] {
+        for moment in MOMENTS {
             let count = tally.get(&(step.to_owned(), moment)).copied().unwrap_or(0);
             assert!(count > 0, "{step} was never cut {moment}");
         }
