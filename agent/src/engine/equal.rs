@@ -30,8 +30,12 @@ pub async fn compare(
     }
     let request = ImageCopy {
         operation: plan.spec.operation.clone(),
-        from: Image { location: plan.source.clone(), format: plan.source_format },
-        to: Image { location: plan.destination.clone(), format: plan.destination_format },
+        from: Image { location: plan.source.clone(), format: plan.source_format, key: None },
+        to: Image {
+            location: plan.destination.clone(),
+            format: plan.destination_format,
+            key: None,
+        },
         size: plan.size,
         bandwidth: None,
     };

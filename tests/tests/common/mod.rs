@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod faults;
+pub mod pairs;
+pub mod secrets;
 pub mod stand;
 
 use serde_json::Value;
@@ -59,6 +61,12 @@ pub fn expected(lab: &Lab, pool: &str, stem: &str) -> Result<Volume, LabError> {
 
 /// The folder of a pool that keeps sources for a time.
 pub const TRASH: &str = ".volferry-trash";
+
+/// How many secrets of volumes libvirt has.
+pub fn secrets_of_volumes(lab: &Lab) -> Result<usize, LabError> {
+    let list = lab.virsh(&["secret-list"])?;
+    Ok(list.lines().filter(|line| line.contains(" volume ")).count())
+}
 
 /// Names of everything in the lab's pools that belongs to the guest of this name, the agent's own included.
 pub fn volumes_of(lab: &Lab, name: &str) -> Result<Vec<String>, LabError> {
@@ -126,4 +134,22 @@ pub fn prove(guest: &mut Guest) -> Outcome {
     );
     assert!(report.is_good() && report.acknowledged > 0, "{report:#?}");
     Ok(())
+}
+
+/// Asks again while the watch of the guest's last QEMU, or what is left of its end, lasts.
+pub fn patiently<T>(mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let mut last = String::new();
+    for _ in 0..45 {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(text) if text.contains("volume-in-use") => last = text,
+            Err(text) => panic!("{text}"),
+        }
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a watch ends unannounced; the wait is bounded"
+        )]
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    panic!("it stays in use: {last}");
 }
