@@ -233,7 +233,10 @@ async fn a_job_ended_by_somebody_before_qemu_dies_is_no_proof_either() {
     });
     let request = stage.guest.request("nfs-1");
     let view = stage.run(&request).await;
-    assert_eq!(view.state, State::NeedsOperator, "{view:#?}");
+    // libvirt had nobody to ask: what QEMU said before it died was about the other end.
+    assert_eq!(view.state, State::Failed, "{view:#?}");
+    let cause = view.failure.as_ref().map(|failure| failure.cause);
+    assert_eq!(cause, Some(FailureCause::GuestGone));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //!
 //! Begun before: QEMU is asked.
 
-use super::start_copy::{Seen, same_run, see};
+use super::start_copy::{Seen, guest_gone, same_run, see};
 use super::verify_move::{Used, qemu_uses};
 use super::{await_ready, verify_move, volumes};
 use crate::engine::backoff::{Asking, Backoff};
@@ -141,6 +141,10 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
             },
             Ok(Used::Lost) => return without_qemu(owner, &verify_move::lost(&owner.plan)),
             Ok(Used::Other) => return without_qemu(owner, "QEMU uses neither"),
+            // libvirt says so before it asks anything of QEMU; of one that dies while it is asked, it has other words.
+            Ok(Used::Gone) if was_not_asked(trouble.as_ref()) => {
+                return Err(Stop::Failed(guest_gone("before it could be asked to pivot")));
+            }
             Ok(Used::Gone) => match qemu_gone(owner).await {
                 Some(outcome) => return outcome,
                 None => "QEMU did not stay gone".to_owned(),
@@ -151,6 +155,11 @@ async fn decide(owner: &mut Owner, mut trouble: Option<PortError>) -> Result<Out
         owner.say(Some(format!("whether the pivot took effect is not known yet: {text}")));
         asking.wait().await;
     }
+}
+
+/// The call found no QEMU, or no job: this pivot certainly had no effect.
+fn was_not_asked(trouble: Option<&PortError>) -> bool {
+    trouble.is_some_and(|error| error.class == ErrorClass::NotFound)
 }
 
 /// QEMU uses the source: the pivot did not happen, if it is still the QEMU that was asked for it.
