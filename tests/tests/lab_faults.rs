@@ -235,6 +235,51 @@ fn what_strangers_do_to_the_disk_is_told_and_undone() -> Outcome {
     prove(&mut stand.guest)
 }
 
+/// What `volferry doctor --orphans` says of an operation.
+fn orphan(stand: &Stand, id: &str) -> Result<Value, LabError> {
+    let listed = stand.agent.volferry(&["doctor", "--orphans"])?;
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let orphans = listed.last()["orphans"].as_array().cloned().unwrap_or_default();
+    Ok(orphans.into_iter().find(|orphan| orphan["operation_id"] == id).unwrap_or_default())
+}
+
+#[test]
+fn what_outlived_the_journal_is_found_ended_and_removed() -> Outcome {
+    let lab = lab("amnesia");
+    let state = lab.dir()?.join("amnesia-state");
+    let setup = Setup { state: Some(state.clone()), ..Setup::default() };
+    let mut stand = Stand::with(lab, "amnesia", 950, setup)?;
+    let ids = [stand.copying("vda", "ceph-b", &SLOW)?, stand.at_ready("vdb", "smp")?];
+    stand.agent.kill();
+    std::fs::remove_dir_all(&state).expect("the agent's own folder");
+    stand.agent.run()?;
+    for (id, disk) in ids.iter().zip(["vda", "vdb"]) {
+        let found = orphan(&stand, id)?;
+        assert_eq!(found["copied_by"]["disk"], disk, "{found:#}");
+        assert_eq!(found["made_by"], "lab", "{found:#}");
+        assert_eq!(found["kept"], Value::Null, "{found:#}");
+        let removed = stand.agent.volferry(&["doctor", "--orphans", "--remove", id])?;
+        assert_eq!(removed.code, 0, "{}", removed.stderr);
+        assert_eq!(orphan(&stand, id)?, Value::Null);
+    }
+    stand.goes_on_with(&stand.untouched())?;
+    for disk in [Disk::VDA, Disk::VDB] {
+        assert_eq!(stand.lab.block_job(&stand.name, disk)?, None);
+    }
+    // What is in use as a disk is nobody's orphan.
+    let moved_id = stand.at_ready("vdb", "ceph-b")?;
+    assert_eq!(stand.agent.volferry(&["ops", "pivot", &moved_id])?.code, 0);
+    moved(&stand.agent.wait(&moved_id)?);
+    stand.agent.kill();
+    std::fs::remove_dir_all(&state).expect("the agent's own folder");
+    stand.agent.run()?;
+    assert_eq!(orphan(&stand, &moved_id)?, Value::Null);
+    let refused = stand.agent.volferry(&["doctor", "--orphans", "--remove", &moved_id])?;
+    assert_ne!(refused.code, 0, "{:#}", refused.last());
+    stand.goes_on_with(&["nfs/amnesia-root.qcow2".into(), "vf-b/amnesia-data".into()])?;
+    stand.end()
+}
+
 /// The power goes while a disk is copied; on the next boot the agent comes before or after libvirtd.
 fn power_cut(stand: &mut Stand, id: &str, agent_first: bool, seed: u64) -> Outcome {
     let (daemon, mode) = (stand.lab.daemon().to_owned(), stand.lab.mode().to_owned());
