@@ -59,7 +59,8 @@ fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
         Command::Migrate(migrate) => block_on(migrate::run(&socket, migrate, output)),
         Command::Ops { command } => block_on(ops::run(&socket, command, output)),
         Command::Leftovers { command } => block_on(leftovers::run(&socket, command, output)),
-        Command::Doctor { orphans: _, remove } => {
+        Command::Doctor { orphans: false, .. } => block_on(doctor::checks(&socket, output)),
+        Command::Doctor { orphans: true, remove } => {
             block_on(doctor::orphans(&socket, remove, output))
         }
         Command::Disks { domain } => block_on(host::disks(&socket, domain, output)),

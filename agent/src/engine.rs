@@ -6,11 +6,13 @@
 
 mod backoff;
 mod begin;
+pub mod checks;
 mod context;
 pub mod doctor;
 mod equal;
 mod evidence;
 mod health;
+pub mod history;
 pub mod inventory;
 mod leftovers;
 mod lives;

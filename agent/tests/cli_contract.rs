@@ -474,5 +474,43 @@ async fn orphans_are_listed_and_removed_when_asked() {
         assert_eq!((exit, out.as_str()), (3, ""), "{err}");
         assert!(err.contains(words), "{err}");
     }
-    assert_eq!(ended(at(&served, &["doctor"])).await.0, 2);
+    assert_eq!(ended(at(&served, &["doctor", "--remove", "lost-1"])).await.0, 2);
+}
+
+#[tokio::test]
+async fn the_doctor_says_what_is_in_the_way_and_what_to_do() {
+    let served = Served::start().await;
+    let (exit, out, err) = ended(at(&served, &["doctor"])).await;
+    assert_eq!(exit, 0, "{err}");
+    for line in [
+        "good  agent: version 0.0.1",
+        "note  leftovers: 1 could not be removed",
+        "      list them",
+        "but the agent's is another",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    *served.agent.broken.lock().expect("no panic") = true;
+    let (exit, out, _) = ended(at(&served, &["doctor"])).await;
+    assert_eq!(exit, 1, "{out}");
+    assert!(out.contains("BAD   pool nfs-1: its mount is missing\n      mount it\n"), "{out}");
+    let (exit, out, _) = ended(at(&served, &["doctor", "--output", "json"])).await;
+    let told: Value = serde_json::from_str(&out).expect("an object");
+    assert_eq!((exit, &told["checks"][2]["verdict"]), (1, &"bad".into()), "{out}");
+}
+
+#[tokio::test]
+async fn an_operation_is_shown_with_its_history_and_what_is_left_to_do() {
+    let served = Served::start().await;
+    let migrate = ["migrate", "web", "vdz", "--to", "ceph", "--operation-id", "a", "--detach"];
+    ended(at(&served, &migrate)).await;
+    let (exit, out, _) = ended(at(&served, &["ops", "show", "a"])).await;
+    assert_eq!(exit, 0);
+    let at_the_end =
+        "  history\n    2026-09-21T14:13:20Z  is queued\n  left to do\n    look at it\n";
+    assert!(out.ends_with(at_the_end), "{out}");
+    let (_, out, _) = ended(at(&served, &["ops", "show", "a", "--output", "json"])).await;
+    let told: Value = serde_json::from_str(&out).expect("an object");
+    assert_eq!((&told["id"], &told["history"][0]["text"]), (&"a".into(), &"is queued".into()));
+    assert_eq!(told["to_do"][0], "look at it");
 }

@@ -213,6 +213,21 @@ async fn an_operation_taken_up_again_is_counted_and_its_writes_that_fail_too() {
 }
 
 #[tokio::test]
+async fn a_journal_that_cannot_be_read_is_told_and_nothing_is_made_up() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    let daemon = Daemon::start(&stage).await;
+    daemon.page().await.is("volferry_operations{state=\"succeeded\"}", 0.0);
+    let journal = rusqlite::Connection::open(stage.folder().join("journal.db")).expect("a journal");
+    journal.execute_batch("DROP TABLE leftovers").expect("it is gone");
+    let page = daemon.page().await;
+    page.is("volferry_journal_readable", 0.0);
+    page.is("volferry_libvirt_up", 1.0);
+    let names = page.names();
+    assert!(!names.contains("volferry_operations") && !names.contains("volferry_leftovers"));
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn nothing_but_the_page_is_served_and_a_silent_client_is_in_nobodys_way() {
     let stage = Stage::new(Home::Rbd, true).await;
     let daemon = Daemon::start(&stage).await;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use crate::engine::checks::Check;
 use crate::engine::doctor::{Orphan, OrphanError, Orphans};
+use crate::engine::history::History;
 use crate::engine::{
     CommandError, Decision, DiskListing, Engine, Examined, Health, HostListing, LeftoverError,
     PoolListing, Retried, ViewReceiver,
@@ -26,6 +28,12 @@ pub trait Agent: Send + Sync + 'static {
 
     /// One operation.
     async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError>;
+
+    /// The whole history of one operation.
+    async fn history(&self, id: &OperationId) -> Result<History, CommandError>;
+
+    /// Everything a move needs, looked at.
+    async fn checks(&self) -> Vec<Check>;
 
     /// All operations, newest first.
     async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError>;
@@ -101,8 +109,16 @@ impl Agent for Engine {
         Engine::operation(self, id).await
     }
 
+    async fn history(&self, id: &OperationId) -> Result<History, CommandError> {
+        self.history_of(id).await
+    }
+
+    async fn checks(&self) -> Vec<Check> {
+        Engine::checks(self).await
+    }
+
     async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError> {
-        self.history().await
+        Engine::history(self).await
     }
 
     async fn watch(&self, id: &OperationId) -> Result<ViewReceiver, CommandError> {

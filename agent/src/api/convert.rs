@@ -3,6 +3,7 @@
 //! [`request`] validates what comes in: no unchecked string gets past it. [`operation`], [`plan`] and [`inventory`]
 //! describe what goes out, [`words`] turns closed lists into enums. Nothing is decided and nothing is looked up here.
 
+mod history;
 pub mod inventory;
 pub mod leftover;
 pub mod operation;

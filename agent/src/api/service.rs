@@ -89,6 +89,25 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         commanded(self.agent.operation(&id).await)
     }
 
+    async fn get_history(
+        &self,
+        request: Request<pb::GetHistoryRequest>,
+    ) -> Answer<pb::GetHistoryResponse> {
+        let id = request::operation_id(request.into_inner().operation_id)?;
+        match self.agent.history(&id).await {
+            Ok(history) => Ok(Response::new(pb::GetHistoryResponse::from(&history))),
+            Err(error) => Err(status::command_status(&error)),
+        }
+    }
+
+    async fn check_host(
+        &self,
+        _request: Request<pb::CheckHostRequest>,
+    ) -> Answer<pb::CheckHostResponse> {
+        let checks = self.agent.checks().await.iter().map(pb::Check::from).collect();
+        Ok(Response::new(pb::CheckHostResponse { checks }))
+    }
+
     async fn list_operations(
         &self,
         request: Request<pb::ListOperationsRequest>,

@@ -104,12 +104,12 @@ pub enum Command {
         #[command(subcommand)]
         command: LeftoversCommand,
     },
-    /// Look for what no operation knows, such as copies that outlived a lost journal
+    /// Check libvirt, QEMU, pools, mounts and secrets, and say what to mend
     ///
-    /// Without --remove, nothing is changed.
+    /// Without --remove, nothing is changed. Exits with 1 when something is in the way of moves.
     Doctor {
-        /// Volumes in the pools that an operation of the agent made and no operation knows
-        #[arg(long, required = true)]
+        /// Look for volumes in the pools that an operation of the agent made and no operation knows
+        #[arg(long)]
         orphans: bool,
         /// End the copy into the orphans of this operation and remove them, if nobody uses them
         #[arg(long, value_name = "ID", requires = "orphans")]

@@ -57,10 +57,16 @@ impl Client {
         Ok(self.inner.plan(bounded(request, LOOKING)).await?.into_inner())
     }
 
-    /// One operation.
-    pub async fn operation(&mut self, id: &str) -> Result<pb::Operation, Failure> {
-        let request = pb::GetOperationRequest { operation_id: id.to_owned() };
-        Ok(self.inner.get_operation(bounded(request, QUICK)).await?.into_inner())
+    /// One operation with its whole history.
+    pub async fn history(&mut self, id: &str) -> Result<pb::GetHistoryResponse, Failure> {
+        let request = pb::GetHistoryRequest { operation_id: id.to_owned() };
+        Ok(self.inner.get_history(bounded(request, QUICK)).await?.into_inner())
+    }
+
+    /// Everything a move needs, looked at.
+    pub async fn checks(&mut self) -> Result<Vec<pb::Check>, Failure> {
+        let request = pb::CheckHostRequest {};
+        Ok(self.inner.check_host(bounded(request, LOOKING)).await?.into_inner().checks)
     }
 
     /// Operations, newest first, at most `limit`.

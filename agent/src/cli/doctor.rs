@@ -1,4 +1,4 @@
-//! `volferry doctor`: what no operation knows.
+//! `volferry doctor`: what is in the way of moves, and what no operation knows.
 
 use std::path::Path;
 
@@ -6,11 +6,61 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::failure::Failure;
-use super::output::{self, Output, one_line};
+use super::output::{self, Output, Tone, one_line};
 use super::render::json::text;
 use super::render::table::{self, cell};
+use crate::api::convert::words::word;
 use crate::api::pb;
 use crate::api::status::Exit;
+
+/// `volferry doctor`: whatever was looked at, and 1 when something is in the way.
+pub async fn checks(socket: &Path, output: &mut Output) -> Result<Exit, Failure> {
+    let mut checks = Client::connect(socket).await?.checks().await?;
+    checks.extend(versions(&checks));
+    if output.is_json() {
+        let checks: Vec<Value> = checks.iter().map(check_json).collect();
+        output.json(&json!({ "checks": checks }));
+    } else {
+        checks.iter().for_each(|check| show(check, output));
+    }
+    let bad = checks.iter().any(|check| check.verdict() == pb::Verdict::Bad);
+    Ok(if bad { Exit::Failed } else { Exit::Done })
+}
+
+/// A command of another version than the agent's: it was not started again after an upgrade.
+fn versions(checks: &[pb::Check]) -> Option<pb::Check> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let agent = checks.iter().find(|check| check.what == "agent")?;
+    let same = agent.found == format!("version {ours}");
+    (!same).then(|| pb::Check {
+        what: "command".to_owned(),
+        verdict: pb::Verdict::Note.into(),
+        found: format!("version {ours}, but the agent's is another"),
+        fix: "start volferryd again; copies that run go on".to_owned(),
+    })
+}
+
+fn show(check: &pb::Check, output: &mut Output) {
+    let (word, tone) = match check.verdict() {
+        pb::Verdict::Good => ("good", Tone::Good),
+        pb::Verdict::Note => ("note", Tone::Busy),
+        pb::Verdict::Bad | pb::Verdict::Unspecified => ("BAD ", Tone::Bad),
+    };
+    let word = output.paint(word, tone);
+    output.line(&format!("{word}  {}: {}", one_line(&check.what), one_line(&check.found)));
+    if !check.fix.is_empty() {
+        output.line(&format!("      {}", one_line(&check.fix)));
+    }
+}
+
+fn check_json(check: &pb::Check) -> Value {
+    json!({
+        "what": check.what,
+        "verdict": word(check.verdict().as_str_name(), "VERDICT_"),
+        "found": check.found,
+        "fix": text(&check.fix),
+    })
+}
 
 /// `volferry doctor --orphans [--remove ID]`.
 pub async fn orphans(

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::arguments::{Keep, Limit, OpsCommand};
-use super::client::Client;
+use super::client::{Client, incomplete};
 use super::failure::Failure;
 use super::follow;
 use super::output::{self, Output};
@@ -23,11 +23,13 @@ pub async fn run(socket: &Path, command: OpsCommand, output: &mut Output) -> Res
             Ok(Exit::Done)
         }
         OpsCommand::Show { id } => {
-            let operation = client.operation(&id).await?;
+            let told = client.history(&id).await?;
+            let operation = told.operation.as_ref().ok_or_else(|| incomplete("operation"))?;
             if output.is_json() {
-                output.json(&json::operation(&operation));
+                output.json(&json::history(operation, &told));
             } else {
-                operation::show(&operation, output);
+                operation::show(operation, output);
+                operation::history(&told, output);
             }
             Ok(Exit::Done)
         }

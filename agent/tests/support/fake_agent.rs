@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use volferry_agent::api::socket::Socket;
 use volferry_agent::api::{Agent, server};
+use volferry_agent::engine::checks::{Check, Verdict};
 use volferry_agent::engine::doctor::{Orphan, OrphanError, Orphans};
+use volferry_agent::engine::history::{Entry, History};
 use volferry_agent::engine::{
     CommandError, Decision, DiskListing, Examined, Health, HostListing, LeftoverError, PoolListing,
     Retried, ViewReceiver,
@@ -40,6 +42,8 @@ pub struct FakeAgent {
     operations: Mutex<Vec<watch::Sender<Arc<OperationView>>>>,
     /// What is left: a source stays at a retry, anything else is removed.
     pub leftovers: Mutex<Vec<Leftover>>,
+    /// A pool has lost its mount.
+    pub broken: Mutex<bool>,
     /// What keeps it from its work.
     pub health: watch::Sender<Health>,
     /// Opens for requests to the pool `slow`.
@@ -333,6 +337,38 @@ impl Agent for FakeAgent {
 
     async fn operation(&self, id: &OperationId) -> Result<Arc<OperationView>, CommandError> {
         Ok(self.watch(id).await?.borrow().clone())
+    }
+
+    async fn history(&self, id: &OperationId) -> Result<History, CommandError> {
+        let view = self.operation(id).await?;
+        let entries = view
+            .phases
+            .iter()
+            .map(|phase| Entry { at: phase.entered, text: format!("is {}", phase.state) });
+        let entries = entries.collect();
+        Ok(History { view, entries, to_do: vec!["look at it".to_owned()] })
+    }
+
+    async fn checks(&self) -> Vec<Check> {
+        let check = |what: &str, verdict, found: &str, fix: Option<&str>| Check {
+            what: what.to_owned(),
+            verdict,
+            found: found.to_owned(),
+            fix: fix.map(str::to_owned),
+        };
+        let mut checks = vec![
+            check("agent", Verdict::Good, "version 0.0.1", None),
+            check("leftovers", Verdict::Note, "1 could not be removed", Some("list them")),
+        ];
+        if *self.broken.lock().expect("no panic") {
+            checks.push(check(
+                "pool nfs-1",
+                Verdict::Bad,
+                "its mount is missing",
+                Some("mount it"),
+            ));
+        }
+        checks
     }
 
     async fn operations(&self) -> Result<Vec<Arc<OperationView>>, JournalError> {

@@ -35,6 +35,15 @@ pub fn operation(operation: &pb::Operation) -> Value {
     })
 }
 
+/// An operation with its history, beside its own keys.
+pub fn history(operation: &pb::Operation, told: &pb::GetHistoryResponse) -> Value {
+    let entry = |entry: &pb::HistoryEntry| json!({ "at": entry.at.map(|at| at.to_string()), "text": entry.text });
+    let mut whole = self::operation(operation);
+    whole["history"] = told.entries.iter().map(entry).collect();
+    whole["to_do"] = json!(told.to_do);
+    whole
+}
+
 fn resolution(resolution: &pb::Resolution) -> Value {
     json!({
         "kept": word(resolution.kept().as_str_name(), "PLACE_"),

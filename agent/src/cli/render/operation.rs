@@ -80,6 +80,21 @@ pub fn show(operation: &pb::Operation, output: &mut Output) {
     field("phases", &phases(operation));
 }
 
+/// What happened when, and what is left to do.
+pub fn history(told: &pb::GetHistoryResponse, output: &mut Output) {
+    output.line("  history");
+    for entry in &told.entries {
+        let at = entry.at.map_or("-".to_owned(), |at| at.to_string());
+        output.line(&format!("    {at}  {}", one_line(&entry.text)));
+    }
+    if !told.to_do.is_empty() {
+        output.line("  left to do");
+    }
+    for text in &told.to_do {
+        output.line(&format!("    {}", one_line(text)));
+    }
+}
+
 fn place(operation: &pb::Operation) -> String {
     match operation.place() {
         pb::Place::Unspecified | pb::Place::Unknown => {
