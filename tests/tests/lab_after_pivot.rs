@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +87,8 @@ struct Trials {
     /// Where the lab's libvirt keeps its secrets.
     secrets: PathBuf,
     passphrase: String,
+    /// Where its metrics are scraped.
+    metrics: SocketAddr,
     /// The `<disk>`s of definitions from before a move, each with the disk it is of.
     old_disks: Vec<(&'static str, String)>,
 }
@@ -99,7 +103,11 @@ impl Trials {
     fn new(name: &str, seed: u64) -> Result<Trials, LabError> {
         let lab = lab(name);
         let disk = StateDisk::mount(&lab, name)?;
-        let setup = Setup { state: Some(disk.path().to_owned()), ..Setup::default() };
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let metrics = free.local_addr().expect("an address");
+        drop(free);
+        let limits = format!("{}[metrics]\nlisten = \"{metrics}\"\n", Setup::default().limits);
+        let setup = Setup { state: Some(disk.path().to_owned()), limits, ..Setup::default() };
         let secrets = lab.dir()?.join("libvirt").join(lab.daemon()).join("etc").join("secrets");
         let file = lab.dir()?.join(format!("{name}-passphrase"));
         fs::write(&file, "sesame-stays-4713").expect("the lab's folder can be written");
@@ -108,7 +116,7 @@ impl Trials {
         let third = lab.create(Base::Data, &third)?;
         let stand = Stand::with_spec(lab, name, seed, setup, |spec| spec.third(third))?;
         let passphrase = file.display().to_string();
-        Ok(Trials { stand, disk, secrets, passphrase, old_disks: Vec::new() })
+        Ok(Trials { stand, disk, secrets, passphrase, metrics, old_disks: Vec::new() })
     }
 
     /// Remembers how the stored definition names a disk before it is moved.
@@ -177,18 +185,41 @@ impl Trials {
         Ok(listed.iter().map(id).collect())
     }
 
+    /// There is this record. Where the journal was full it is written down with the end, as soon as that is possible.
+    fn recorded(&self, leftover: &str) {
+        let is_it = |all: Vec<String>| all.iter().any(|id| id == leftover);
+        // Each look is a process of its own, some hundredths of a second and more.
+        let listed = (0..400).any(|_| self.leftovers().is_ok_and(is_it));
+        assert!(listed, "the record {leftover}: {:?}", self.leftovers());
+    }
+
     /// There is this record; tried again, nothing of it is left.
     fn goes_later(&self, ended: &Ended, kind: &str) -> Outcome {
         let leftover = format!("{}-{kind}", ended.id);
-        // Where the journal was full it is written down with the end, as soon as that is possible.
-        let listed = (0..200).any(|_| self.leftovers().is_ok_and(|all| all.contains(&leftover)));
-        assert!(listed, "the record {leftover}: {:?}", self.leftovers());
+        self.recorded(&leftover);
         let retried = self.stand.agent.volferry(&["leftovers", "retry", &leftover])?;
         assert_eq!(retried.code, 0, "{} {:#}", retried.stderr, retried.last());
         assert!(!self.leftovers()?.contains(&leftover));
-        let now = self.stand.agent.operation(&ended.id)?;
+        // The same without its history.
+        let mut now = self.stand.agent.operation(&ended.id)?;
+        let keys = now.as_object_mut().expect("an operation");
+        let (history, to_do) = (keys.remove("history"), keys.remove("to_do"));
+        assert!(history.is_some_and(|told| told.to_string().contains("is succeeded")));
+        assert_eq!(to_do, Some(serde_json::json!([])), "nothing is left to do");
         assert_eq!(now, ended.operation, "the finished operation does not change");
         Ok(())
+    }
+
+    /// These are values of the daemon's metrics.
+    fn counted(&self, samples: &[&str]) {
+        let mut stream = TcpStream::connect(self.metrics).expect("it listens");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("it answers");
+        for sample in samples {
+            assert!(page.lines().any(|line| line == *sample), "{sample}: {page}");
+        }
     }
 
     fn volume_secrets(&self) -> Result<usize, LabError> {
@@ -320,12 +351,24 @@ fn all_together(trials: &mut Trials) -> Outcome {
     trials.goes_later(&root, "source")?;
     drop(watcher);
     let leftover = format!("{}-source", data.id);
+    trials.recorded(&leftover);
+    trials.counted(&[
+        "volferry_operation_duration_seconds_count{outcome=\"succeeded\"} 3",
+        "volferry_operation_duration_seconds_count{outcome=\"failed\"} 0",
+        "volferry_leftovers{kind=\"source\"} 1",
+        "volferry_libvirt_up 1",
+    ]);
     let retried = trials.stand.agent.volferry(&["leftovers", "retry", &leftover])?;
     assert!(retried.last().to_string().contains("the libvirt secret"), "{:#}", retried.last());
     assert_eq!((retried.code, trials.volume_secrets()?), (1, 1), "{}", retried.stderr);
     drop(no_removal);
     trials.goes_later(&data, "source")?;
     assert_eq!((trials.volume_secrets()?, trials.leftovers()?), (0, vec![]));
+    trials.counted(&[
+        "volferry_leftovers{kind=\"source\"} 0",
+        "volferry_leftover_retries_total{outcome=\"stays\"} 1",
+        "volferry_operations{state=\"succeeded\"} 3",
+    ]);
     let left = ["vf-a/after-last", "vf-a/after-third", "vf-b/after-root"];
     trials.stand.goes_on_with(&left.map(str::to_owned))
 }
