@@ -143,15 +143,21 @@ async fn a_deadline_also_ends_a_wait_for_the_word_to_pivot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_destination_is_told_in_qemus_words() {
-    let stage = Stage::new(Home::Rbd, true).await;
-    stage.world.before(Method::StartCopy, 1, |world| {
-        world
-            .with(|state| state.folders.values_mut().for_each(|folder| folder.available = 9 << 20));
-    });
-    let request = stage.guest.request("nfs-1");
-    stage.begin(&request).await;
-    let text = fails(&stage, &request, FailureCause::DestinationFull, Side::Destination).await;
-    assert_eq!(text, "No space left on device");
+    for percent in [0, 50, 99] {
+        let stage = Stage::new(Home::Rbd, true).await;
+        let place = stage.guest.volume.clone();
+        stage.world.before(Method::StartCopy, 1, move |world| {
+            world.with(|state| {
+                let whole = state.volume(&place).expect("the source").allocated;
+                let room = whole / 100 * percent;
+                state.folders.values_mut().for_each(|folder| folder.available = room);
+            });
+        });
+        let request = stage.guest.request("nfs-1");
+        stage.begin(&request).await;
+        let text = fails(&stage, &request, FailureCause::DestinationFull, Side::Destination).await;
+        assert_eq!(text, "No space left on device", "at {percent} %");
+    }
 }
 
 #[tokio::test(start_paused = true)]
