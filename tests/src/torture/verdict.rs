@@ -90,7 +90,15 @@ impl Seen {
                 volumes.retain(|volume| *volume != source);
                 volumes.push(destination);
             }
-            Ended::NeedsOperator => volumes.push(destination),
+            Ended::NeedsOperator => {
+                // Until it is decided, a file says whose it is.
+                let id = self.operation["id"].as_str().unwrap_or_default();
+                let pool = destination.split('/').next().unwrap_or_default();
+                if self.destination.starts_with('/') {
+                    volumes.push(format!("{pool}/.volferry-{id}.mark"));
+                }
+                volumes.push(destination);
+            }
             Ended::RolledBack | Ended::GuestGone => {}
         }
         volumes.sort();
