@@ -1,15 +1,19 @@
 //! Encrypted volumes that nobody uses: copied from behind one header to behind another, with the passphrases of the
 //! request; what does not open is refused before anything is made.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::{DISK_SIZE, Home, SOURCE_SECRET};
-use volferry_agent::fake::secret::Header;
+use volferry_agent::fake::secret::{Header, Secret};
 use volferry_agent::operation::{FailureCause, Side, State};
 use volferry_agent::plan::{RefusalCode, StepKind};
 use volferry_agent::ports::ErrorClass;
 use volferry_agent::spec::{
-    Bytes, EncryptionScheme, HeaderKind, MigrateSpec, Passphrase, Subject, VolumeLocation,
+    Bytes, BytesPerSecond, EncryptionScheme, HeaderKind, MigrateSpec, Passphrase, Subject,
+    VolumeLocation,
 };
 
 const OLD: &[u8] = b"open sesame";
@@ -72,6 +76,11 @@ fn stored(stage: &Stage) -> String {
     stored.expect("a stored definition")
 }
 
+/// libvirt's secrets of volumes.
+fn secrets(stage: &Stage) -> BTreeMap<String, Secret> {
+    stage.world.with(|state| state.volume_secrets.clone())
+}
+
 /// Changes both texts of the stopped domain.
 fn edit(stage: &Stage, change: impl Fn(&str) -> String) {
     stage.world.with(|state| {
@@ -85,22 +94,22 @@ fn edit(stage: &Stage, change: impl Fn(&str) -> String) {
 
 /// Refused with this code, and nothing is left of it.
 async fn refused(stage: &Stage, spec: &MigrateSpec, code: RefusalCode, word: &str) {
-    let secrets = stage.world.with(|state| state.volume_secrets.clone());
+    let before = secrets(stage);
     let refusal = stage.agent.engine.migrate(spec.clone()).await.expect_err("it is refused");
     assert_eq!(refusal.code, code, "{refusal}");
     assert!(refusal.message.contains(word), "{refusal}");
     assert!(!refusal.message.contains("sesame"), "{refusal}");
     assert_eq!(stage.world.volumes(), stage.before);
-    assert_eq!(stage.world.with(|state| state.volume_secrets.clone()), secrets);
+    assert_eq!(secrets(stage), before);
 }
 
 async fn fails(stage: &Stage, spec: &MigrateSpec, cause: FailureCause) -> Side {
-    let secrets = stage.world.with(|state| state.volume_secrets.clone());
+    let before = secrets(stage);
     let view = stage.run(spec).await;
     assert_eq!(view.state, State::Failed, "{view:#?}");
     let failure = view.failure.clone().expect("a cause");
     assert_eq!(failure.cause, cause, "{failure}");
-    assert_eq!(stage.world.with(|state| state.volume_secrets.clone()), secrets, "as before");
+    assert_eq!(secrets(stage), before, "as before");
     failure.side
 }
 
@@ -335,6 +344,26 @@ async fn a_copy_that_fails_leaves_the_definition_and_the_secrets_as_they_were() 
     let defined = stage.world.calls().iter().filter(|call| **call == Method::Define).count();
     assert_eq!(defined, 2, "changed and changed back");
     assert!(stored(&stage).contains(SOURCE_SECRET), "{}", stored(&stage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_cancelled_and_expires_without_a_trace() {
+    let slow = BytesPerSecond::new(1 << 20).ok();
+    for deadline in [None, Some(Duration::from_secs(60))] {
+        let stage = stopped(Home::Rbd, HeaderKind::LibrbdLuks2).await;
+        let (before, secrets) = (stored(&stage), secrets(&stage));
+        let spec = MigrateSpec { bandwidth: slow, deadline, ..request(&stage, "nfs-1") };
+        stage.begin(&spec).await;
+        stage.reaches(&spec, State::Copying).await;
+        if deadline.is_none() {
+            stage.agent.engine.cancel(&spec.operation).await.expect("it can be cancelled");
+        }
+        let view = stage.end(&spec).await;
+        let cause = view.failure.as_ref().map(|failure| failure.cause);
+        let expected = deadline.map(|_| FailureCause::Deadline);
+        assert_eq!(cause, expected, "{view:#?}");
+        assert_eq!((stored(&stage), self::secrets(&stage)), (before, secrets));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::secrets::Secrets;
+use common::secrets::{Secrets, talkative};
 use common::stand::{Stand, assert_refused};
 use common::{Outcome, assert_moved, prove, secrets_of_volumes, volumes_of};
 use volferry_tests::agent::Answer;
@@ -70,6 +70,7 @@ fn boots_as_defined(stand: &Stand) -> Outcome {
 fn a_writing_guest_moves_encrypted_and_starts_from_there() -> Outcome {
     let mut stand = Stand::new("encrypted", 900)?;
     let secrets = Secrets::watch(&stand.lab, &stand.name)?;
+    talkative(&mut stand.agent)?;
     let (one, two) = (secrets.file(0), secrets.file(1));
 
     // On Ceph, librbd's LUKS2 is the default: where it cannot be copied into, that is said in words.

@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 
 use common::pairs::{POOLS, WAY, asked, identical, identical_behind, reference, volume};
-use common::secrets::Secrets;
+use common::secrets::{Secrets, talkative};
 use common::stand::{assert_refused, copied};
 use common::{Outcome, assert_moved, lab, secrets_of_volumes, volumes_of};
 use volferry_tests::agent::{Agent, Answer};
@@ -17,14 +17,11 @@ const SIZE_MIB: u64 = 32;
 const WRITTEN_MIB: u64 = 4;
 /// The stem of the volumes that go from pool to pool.
 const PAIRS: &str = "ciphers";
-const TRACED: (&str, &str) = ("VOLFERRY_LOG", "trace");
 
 /// An agent that logs all it can.
-fn talkative(lab: &Lab, name: &str) -> Result<Agent, LabError> {
+fn agent(lab: &Lab, name: &str) -> Result<Agent, LabError> {
     let mut agent = Agent::start(lab, name)?;
-    agent.kill();
-    agent.set_for_next_run(TRACED.0, TRACED.1);
-    agent.run()?;
+    talkative(&mut agent)?;
     Ok(agent)
 }
 
@@ -59,7 +56,7 @@ fn run(agent: &Agent, secrets: &Secrets, words: &[String]) -> Result<Answer, Lab
 fn an_encrypted_volume_goes_every_ordered_pair_of_pools_and_stays_what_it_was() -> Outcome {
     const NAME: &str = PAIRS;
     let lab = lab(NAME);
-    let agent = talkative(&lab, NAME)?;
+    let agent = agent(&lab, NAME)?;
     let secrets = Secrets::watch(&lab, NAME)?;
     let plain = volume(&lab, 2, "ciphers-plain")?;
     let reference = reference(&lab, NAME, &plain, SIZE_MIB, WRITTEN_MIB)?;
@@ -164,7 +161,7 @@ fn starts(lab: &Lab, name: &str) -> Outcome {
 fn a_stopped_domain_opens_what_its_disk_became() -> Outcome {
     const NAME: &str = "cipherdom";
     let lab = lab(NAME);
-    let agent = talkative(&lab, NAME)?;
+    let agent = agent(&lab, NAME)?;
     let secrets = Secrets::watch(&lab, NAME)?;
     let root = volume(&lab, 2, "cipherdom-root")?;
     let reference = reference(&lab, NAME, &root, SIZE_MIB, WRITTEN_MIB)?;
@@ -209,7 +206,7 @@ fn a_stopped_domain_opens_what_its_disk_became() -> Outcome {
 fn an_agent_killed_in_the_middle_of_an_encrypted_copy_takes_it_back() -> Outcome {
     const NAME: &str = "cipherkill";
     let lab = lab(NAME);
-    let mut agent = talkative(&lab, NAME)?;
+    let mut agent = agent(&lab, NAME)?;
     let secrets = Secrets::watch(&lab, NAME)?;
     let root = volume(&lab, 2, "cipherkill-root")?;
     let reference = reference(&lab, NAME, &root, SIZE_MIB, WRITTEN_MIB)?;
@@ -219,9 +216,7 @@ fn an_agent_killed_in_the_middle_of_an_encrypted_copy_takes_it_back() -> Outcome
     let slow = ["--dest-passphrase-file", one.as_str(), "--bandwidth", "1MiB/s"];
     let id = agent.begin(NAME, "vda", "smp", &slow)?;
     agent.until(&id, "copying", |operation| copied(operation) > 0)?;
-    agent.kill();
-    agent.set_for_next_run(TRACED.0, TRACED.1);
-    agent.run()?;
+    talkative(&mut agent)?;
     let operation = agent.wait(&id)?;
     assert_eq!(operation["failure"]["cause"], "secret-needed", "{operation:#}");
     assert_eq!((&operation["state"], &operation["place"]), (&"failed".into(), &"source".into()));

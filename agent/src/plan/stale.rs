@@ -47,7 +47,9 @@ pub fn failure(refusal: &Refusal) -> Failure {
         R::DestinationExists | R::SameVolume => {
             (FailureCause::DestinationReplaced, Side::Destination)
         }
-        R::SecretMissing | R::WrongPassphrase => (FailureCause::SecretNeeded, Side::Destination),
+        R::SecretMissing => (FailureCause::SecretNeeded, Side::Destination),
+        // Only the source is opened before anything is made.
+        R::WrongPassphrase => (FailureCause::SecretNeeded, Side::Source),
         R::SizeMismatch => (FailureCause::SizeMismatch, Side::Source),
         R::VolumeInUse
         | R::BlockJobActive
@@ -97,6 +99,7 @@ mod tests {
         let cases = [
             (RefusalCode::NotRunning, FailureCause::GuestGone, Side::Guest),
             (RefusalCode::NoSpace, FailureCause::DestinationFull, Side::Destination),
+            (RefusalCode::WrongPassphrase, FailureCause::SecretNeeded, Side::Source),
             (RefusalCode::DestinationExists, FailureCause::DestinationReplaced, Side::Destination),
             (RefusalCode::StateMismatch, FailureCause::VolumeInUse, Side::Source),
             (RefusalCode::PoolUnavailable, FailureCause::DestinationWriteError, Side::Destination),

@@ -18,6 +18,13 @@ use volferry_tests::lab::{Lab, LabError};
 const DEPTH: usize = 3;
 const LONGEST: u64 = 16 << 20;
 
+/// Starts an agent again that logs all it can.
+pub fn talkative(agent: &mut Agent) -> Result<(), LabError> {
+    agent.kill();
+    agent.set_for_next_run("VOLFERRY_LOG", "trace");
+    agent.run()
+}
+
 /// The secrets of one test, and a thread that looks for them.
 pub struct Secrets {
     forms: Arc<Vec<String>>,
