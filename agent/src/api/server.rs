@@ -45,7 +45,7 @@ pub async fn serve<A: Agent>(
     let told = agent.health();
     let now = *told.borrow();
     report(&reporter, now).await;
-    let reporting = AbortOnDropHandle::new(tokio::spawn(follow(reporter, told)));
+    let reporting = AbortOnDropHandle::new(tokio::spawn(follow(reporter, told, now)));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -78,12 +78,13 @@ pub async fn serve<A: Agent>(
 }
 
 /// Tells every change of the agent's health, of the service and of the server as a whole.
-async fn follow(reporter: HealthReporter, mut told: watch::Receiver<Health>) {
-    // What was told between the first look and this one.
-    told.mark_changed();
-    while told.changed().await.is_ok() {
-        let health = *told.borrow_and_update();
-        report(&reporter, health).await;
+async fn follow(reporter: HealthReporter, mut told: watch::Receiver<Health>, mut last: Health) {
+    loop {
+        match told.wait_for(|health| *health != last).await {
+            Ok(health) => last = *health,
+            Err(_) => return,
+        }
+        report(&reporter, last).await;
     }
 }
 
