@@ -4,26 +4,13 @@
 
 mod common;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use common::stand::Stand;
-use common::{Outcome, assert_moved, lab_of, prove, volumes_of};
+use common::{Outcome, assert_moved, lab_of, passphrase_file, prove, volumes_of};
 use serde_json::Value;
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Lab, LabError};
+use volferry_tests::lab::LabError;
 
 const NAME: &str = "trixie";
-
-/// A file with a passphrase.
-fn file(lab: &Lab, word: &str) -> Result<String, LabError> {
-    let folder = lab.dir()?.join("passphrases");
-    fs::create_dir_all(&folder).expect("the lab's folder can be written");
-    let file = folder.join(format!("trixie-{}", word.len()));
-    fs::write(&file, word).expect("the folder was just made");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
-    Ok(file.display().to_string())
-}
 
 /// Moves both disks at once; each with the pool it goes to and what the request says besides.
 fn move_both(stand: &Stand, moves: [(Disk, &str, &[&str]); 2]) -> Result<[Value; 2], LabError> {
@@ -52,17 +39,11 @@ fn is(stand: &mut Stand, disk: Disk, operation: &Value, scheme: &str) -> Outcome
     stand.lab.virsh(&["secret-dumpxml", &found.secret]).map(drop)
 }
 
-fn stop_start(stand: &mut Stand, seed: u64) -> Outcome {
-    stand.guest.wait_for_acks(50)?;
-    stand.guest.destroy()?;
-    stand.guest.start(seed)?;
-    stand.guest.wait_for_acks(50).map(drop)
-}
-
 #[test]
 fn a_writing_guest_moves_into_librbds_encryption_and_starts_from_there() -> Outcome {
     let lab = lab_of("trixie", NAME)?;
-    let [one, two] = [file(&lab, "sesame-open-4711")?, file(&lab, "a-longer-sesame-4712")?];
+    let [one, two] =
+        [passphrase_file(&lab, "sesame-open-4711")?, passphrase_file(&lab, "sesame-shut-4712")?];
     let mut stand = Stand::on(lab, NAME, 950)?;
     let (a, b) = (Disk::VDA, Disk::VDB);
     let fresh = ["--dest-passphrase-file", one.as_str()];
@@ -74,13 +55,13 @@ fn a_writing_guest_moves_into_librbds_encryption_and_starts_from_there() -> Outc
     is(&mut stand, b, &on_b, "luks2-librbd")?;
     let host = stand.agent.volferry(&["host"])?;
     assert_eq!(host.last()["luks2_librbd"], "works", "{:#}", host.last());
-    stop_start(&mut stand, 951)?;
+    stand.stop_start(951)?;
 
     // From there to another image of its kind, and to a file, which QEMU encrypts.
     let [on_a, on_b] = move_both(&stand, [(a, "ceph-a", &same), (b, "smp", &same)])?;
     is(&mut stand, a, &on_a, "luks2-librbd")?;
     is(&mut stand, b, &on_b, "luks1-qemu")?;
-    stop_start(&mut stand, 952)?;
+    stand.stop_start(952)?;
 
     // Back from the file, with another passphrase; and the first one is plain again, in a file.
     let rekeyed = ["--passphrase-file", one.as_str(), "--dest-passphrase-file", two.as_str()];
@@ -88,18 +69,17 @@ fn a_writing_guest_moves_into_librbds_encryption_and_starts_from_there() -> Outc
     let [_, on_b] = move_both(&stand, [(a, "nfs", &plain), (b, "ceph-b", &rekeyed)])?;
     assert_eq!(stand.guest.volume(a)?.encryption, None);
     is(&mut stand, b, &on_b, "luks2-librbd")?;
-    stop_start(&mut stand, 953)?;
+    stand.stop_start(953)?;
 
     // The other one too, on an image: every acknowledged write of every boot is there.
     let plain = ["--passphrase-file", two.as_str(), "--decrypt"];
     let answer = stand.agent.migrate(NAME, "vdb", "ceph-a", &plain)?;
     assert_moved(&answer);
-    stop_start(&mut stand, 954)?;
+    stand.stop_start(954)?;
     stand.guest.destroy()?;
     prove(&mut stand.guest)?;
     let left = [format!("nfs/{NAME}-root.qcow2"), format!("vf-a/{NAME}-data")];
     assert_eq!(volumes_of(&stand.lab, NAME)?, left);
-    let secrets = stand.lab.virsh(&["secret-list"])?;
-    assert_eq!(secrets.lines().filter(|line| line.contains(" volume ")).count(), 0, "{secrets}");
+    assert_eq!(stand.lab.secrets_of(NAME)?, [""; 0]);
     stand.guest.undefine()
 }

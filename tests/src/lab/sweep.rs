@@ -37,7 +37,18 @@ impl Lab {
         Ok(found)
     }
 
-    /// Removes a guest and every volume whose name begins with its own.
+    /// The uuids of libvirt's secrets for volumes whose name begins with the guest's.
+    ///
+    /// # Errors
+    /// When libvirt does not answer.
+    pub fn secrets_of(&self, name: &str) -> Result<Vec<String>, LabError> {
+        let list = self.virsh(&["secret-list"])?;
+        let ours = |line: &&str| line.contains(" volume ") && line.contains(&format!("/{name}-"));
+        let uuid = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        Ok(list.lines().filter(ours).filter_map(uuid).collect())
+    }
+
+    /// Removes a guest, every volume whose name begins with its own, and their secrets.
     ///
     /// # Errors
     /// When a volume cannot be removed.
@@ -45,6 +56,9 @@ impl Lab {
         // Both fail when there is nothing to end, which is what is wanted.
         self.virsh(&["destroy", name]).ok();
         self.virsh(&["undefine", name]).ok();
+        for secret in self.secrets_of(name)? {
+            self.virsh(&["secret-undefine", &secret])?;
+        }
         for volume in self.volumes_of(name)? {
             let Some((pool, volume)) = volume.split_once('/') else { continue };
             if pool.starts_with("vf-") {

@@ -6,6 +6,9 @@ pub mod pairs;
 pub mod secrets;
 pub mod stand;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::Value;
 use volferry_tests::agent::{Agent, Answer};
 use volferry_tests::guest::Disk;
@@ -28,6 +31,17 @@ fn clean(lab: Lab, name: &str) -> Lab {
     lab.build_images().expect("the guest's images can be built");
     lab.sweep(name).expect("what an earlier run left can be removed");
     lab
+}
+
+/// The path of a file with this passphrase, which nobody else may read.
+pub fn passphrase_file(lab: &Lab, word: &str) -> Result<String, LabError> {
+    let folder = lab.dir()?.join("passphrases");
+    fs::create_dir_all(&folder).expect("the lab's folder can be written");
+    // The end tells them apart and is no secret.
+    let file = folder.join(&word[word.len() - 4..]);
+    fs::write(&file, word).expect("the folder was just made");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    Ok(file.display().to_string())
 }
 
 /// A guest whose two disks start as qcow2 files of the pool `nfs`.

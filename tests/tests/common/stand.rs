@@ -93,6 +93,14 @@ impl Stand {
         self.guest.volume(disk).map(|volume| volume.spec())
     }
 
+    /// Stops the guest and starts it from what its stored definition names.
+    pub fn stop_start(&mut self, seed: u64) -> Outcome {
+        self.guest.wait_for_acks(50)?;
+        self.guest.destroy()?;
+        self.guest.start(seed)?;
+        self.guest.wait_for_acks(50).map(drop)
+    }
+
     /// Stops the guest and proves that every acknowledged write is where its disks now are.
     pub fn end(mut self) -> Outcome {
         self.guest.wait_for_acks(50)?;
