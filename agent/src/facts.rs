@@ -67,6 +67,8 @@ pub struct EncryptionFacts {
     pub usage: String,
     /// The secret libvirt has for it already.
     pub secret: Option<VolumeSecret>,
+    /// A domain of this host that names that secret.
+    pub secret_user: Option<String>,
     /// Whether QEMU takes the passphrase.
     pub passphrase_is_text: bool,
     /// The copy is made while nobody uses the volume: no block copy has to work.

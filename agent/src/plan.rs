@@ -28,4 +28,6 @@ pub mod steps;
 pub use complete::complete;
 pub use refusal::{Refusal, RefusalCode, being_made};
 pub use route::{Destination, Route, SourceVolume};
-pub use steps::{Plan, PlannedCopy, PlannedEncryption, SourceEncryption, Step, StepKind};
+pub use steps::{
+    Plan, PlannedCopy, PlannedEncryption, SourceCipher, SourceEncryption, Step, StepKind,
+};

@@ -1,11 +1,11 @@
 //! Encrypted moves in the programmable world: headers, passphrases and secrets, and what is refused.
 
 use volferry_agent::engine::Retried;
-use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::{DISK_SIZE, Home, SOURCE_SECRET};
 use volferry_agent::fake::secret::{Header, Secret};
 use volferry_agent::fake::state::State as WorldState;
+use volferry_agent::fake::{Stage, World};
 use volferry_agent::operation::{FailureCause, Leftover, LeftoverKind, SourceFate, State};
 use volferry_agent::plan::{RefusalCode, StepKind, encryption};
 use volferry_agent::ports::ErrorClass;
@@ -313,6 +313,57 @@ async fn a_secret_that_is_left_is_not_removed_while_another_operation_needs_it()
     let Retried::Stays(stays) = retried(&stage).await else { panic!("it is needed") };
     assert!(stays.reason.contains(again.operation.as_str()), "{}", stays.reason);
     assert!(has_secret(&stage, &uuid));
+}
+
+/// The stored definition of the domain `db` comes to name the secret of this uuid.
+fn name_secret(world: &World, uuid: &str) {
+    let element = format!(
+        "<encryption format='luks'><secret type='passphrase' uuid='{uuid}'/></encryption><target dev"
+    );
+    world.with(|state| {
+        let other = state.domains.values_mut().find(|domain| domain.name == "db").expect("db");
+        let stored = other.inactive_xml.as_mut().expect("a stored definition");
+        *stored = stored.replacen("<target dev", &element, 1);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_another_domain_names_gets_no_other_value() {
+    let uuid = "30000000-0000-4000-8000-0000000000cc";
+    let there = |stage: &mut Stage| {
+        stage.scene.guest("db", Home::Rbd, true);
+        stage.before = stage.world.volumes();
+        let secret = Secret {
+            usage: "/mnt/nfs-1/web-root.qcow2".to_owned(),
+            description: None,
+            ephemeral: false,
+            value: Some(NEW.to_vec()),
+        };
+        stage.world.with(|state| state.volume_secrets.insert(uuid.to_owned(), secret));
+    };
+    let mut stage = encrypted(Home::Rbd).await;
+    there(&mut stage);
+    name_secret(&stage.world, uuid);
+    let spec = request(&stage, "nfs-1", OLD, None);
+    refused(&stage, &spec, RefusalCode::VolumeInUse, "domain db names the secret").await;
+
+    // Named after the plan was made, and before the step.
+    let mut stage = encrypted(Home::Rbd).await;
+    there(&mut stage);
+    let spec = request(&stage, "nfs-1", OLD, None);
+    stage.agent.engine.plan(spec.clone()).await.expect("a plan");
+    let lists = |stage: &Stage| {
+        stage.world.calls().iter().filter(|call| **call == Method::ListDomains).count()
+    };
+    let planning = lists(&stage);
+    stage.world.before(Method::ListDomains, planning + 1, move |world| name_secret(world, uuid));
+    let view = stage.run(&spec).await;
+    assert_eq!(view.state, State::Failed, "{view:#?}");
+    let cause = view.failure.as_ref().map(|failure| failure.cause);
+    assert_eq!(cause, Some(FailureCause::VolumeInUse), "{view:#?}");
+    let value = stage.world.with(|state| state.volume_secrets[uuid].value.clone());
+    assert_eq!(value.as_deref(), Some(NEW), "it is as it was");
+    assert_eq!(stage.world.volumes(), stage.before);
 }
 
 #[tokio::test(start_paused = true)]

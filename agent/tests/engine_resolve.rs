@@ -5,11 +5,11 @@ use std::time::Duration;
 use volferry_agent::engine::{Decision, Retried};
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
-use volferry_agent::fake::scene::Home;
+use volferry_agent::fake::scene::{Home, SOURCE_SECRET};
 use volferry_agent::journal::What;
 use volferry_agent::operation::{FailureCause, Kept, LeftoverKind, SourceFate, State};
 use volferry_agent::ports::{EventKind, JobEnd};
-use volferry_agent::spec::MigrateSpec;
+use volferry_agent::spec::{EncryptionScheme, HeaderKind, MigrateSpec, Passphrase};
 
 const PAIRS: [(Home, &str); 3] =
     [(Home::Rbd, "ceph-ssd"), (Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")];
@@ -18,6 +18,11 @@ const BOTH: [Kept; 2] = [Kept::Source, Kept::Destination];
 /// QEMU is killed within the pivot, no event arrives, and nobody can tell whether it took effect.
 async fn undecided(home: Home, pool: &str, effect: bool) -> (Stage, MigrateSpec) {
     let stage = Stage::new(home, true).await;
+    let request = stage.guest.request(pool);
+    undecided_on(stage, request, effect).await
+}
+
+async fn undecided_on(stage: Stage, request: MigrateSpec, effect: bool) -> (Stage, MigrateSpec) {
     stage.world.lose_event(|kind| matches!(kind, EventKind::QemuJobCompleted { .. }));
     stage.world.lose_event(|kind| matches!(kind, EventKind::JobEnded(JobEnd::Completed)));
     stage.world.fault(Method::Pivot, 1, Fault::NoAnswer { effect });
@@ -29,7 +34,6 @@ async fn undecided(home: Home, pool: &str, effect: bool) -> (Stage, MigrateSpec)
             state.scribble(&identity);
         });
     });
-    let request = stage.guest.request(pool);
     stage.begin(&request).await;
     stage.reaches(&request, State::Pivoting).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -149,6 +153,37 @@ async fn the_other_volume_is_removed_when_told() {
             assert!(volumes.contains_key(&kept.to_string()), "{volumes:#?}");
             assert!(!volumes.contains_key(&gone.to_string()), "{volumes:#?}");
             assert!(engine.leftovers().await.expect("a readable journal").is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_encrypted_disk_is_put_on_either_volume_and_the_other_ones_secret_goes_with_it() {
+    let passphrase = || Some(Passphrase::new(b"open sesame".to_vec()).expect("a passphrase"));
+    for (home, pool) in [(Home::Rbd, "nfs-1"), (Home::File, "ceph-hdd")] {
+        for keep in BOTH {
+            for effect in [true, false] {
+                let stage = Stage::new(home, true).await;
+                stage.scene.encrypt(&stage.guest, HeaderKind::QemuLuks1, b"open sesame");
+                let mut request = stage.guest.request(pool).with_passphrases(passphrase(), None);
+                request.encryption.accept = [EncryptionScheme::Luks1Qemu].into();
+                let (stage, request) = undecided_on(stage, request, effect).await;
+                let uuids = || {
+                    stage
+                        .world
+                        .with(|state| state.volume_secrets.keys().cloned().collect::<Vec<String>>())
+                };
+                assert_eq!(uuids().len(), 2, "nothing is removed before it is decided");
+                tokio::time::sleep(Duration::from_secs(31)).await;
+                let engine = &stage.agent.engine;
+                let decided = engine.resolve(&request.operation, decision(keep, true)).await;
+                let decided = decided.unwrap_or_else(|error| panic!("{keep}: {error}"));
+                assert!(matches!(decided.removal, Some(Retried::Removed(_))), "{decided:#?}");
+                let [left] = &uuids()[..] else { panic!("one secret: {:?}", uuids()) };
+                assert_eq!(left == SOURCE_SECRET, keep == Kept::Source, "{keep}: {left}");
+                assert!(stored_names(&stage, left), "the definition names the secret");
+                assert!(stored_names(&stage, "<encryption format='luks'"));
+            }
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use volferry_agent::engine::Retried;
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
-use volferry_agent::fake::scene::Home;
+use volferry_agent::fake::scene::{Home, SOURCE_SECRET};
 use volferry_agent::operation::{Leftover, LeftoverKind, OperationView, SourceFate, State};
 use volferry_agent::ports::ErrorClass;
-use volferry_agent::spec::{Identity, VolumeLocation};
+use volferry_agent::spec::{HeaderKind, Identity, VolumeLocation};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -65,6 +65,27 @@ async fn a_file_lies_in_the_trash_folder_until_it_is_due() {
     tokio::time::sleep(DAY / 3).await;
     assert!(!stage.world.volumes().contains_key(&name));
     assert_eq!(left(&stage).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_secret_of_an_encrypted_source_stays_as_long_as_the_source_can_be_restored() {
+    let secret =
+        |stage: &Stage| stage.world.with(|state| state.volume_secrets.contains_key(SOURCE_SECRET));
+    for (home, pool) in [(Home::File, "ceph-ssd"), (Home::Rbd, "nfs-1")] {
+        let stage = Stage::with_retention(home, true, DAY).await;
+        stage.scene.encrypt(&stage.guest, HeaderKind::QemuLuks1, b"open sesame");
+        let mut request = stage.guest.request(pool);
+        request.encryption.decrypt = true;
+        let view = stage.run(&request).await;
+        trashed(&view);
+        assert!(secret(&stage), "it opens what can be restored");
+        // The cluster empties its trash without a word, so what is left to do is said beforehand.
+        let told = view.warnings.iter().any(|warning| warning.contains("secret-undefine"));
+        assert_eq!(told, home == Home::Rbd, "{:?}", view.warnings);
+        tokio::time::sleep(2 * DAY).await;
+        assert_eq!(secret(&stage), home == Home::Rbd);
+        assert_eq!(left(&stage).await, []);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,10 @@
 #   VOLFERRY_LAB_ROOT   the folder of the root (default: root-RELEASE in the lab's folder). One that is named here is
 #                       shared by whatever labs name it, and stays when a lab is purged.
 #
+# What is under test runs in there too (ctl.sh libvirtd-inside): the agent, built on Debian 12, finds the release's libvirt,
+# librbd, librados and qemu-img by the names they have on both, as on a host of that release. Only virsh, rbd and the
+# verifier stay outside, and talk to the daemon over its socket and to Ceph.
+#
 # Whatever is mounted for the making lives in a mount namespace of its own and ends with it.
 
 # What the recipe makes; a root of another recipe is made anew. Without virtlogd and networks, as in the main lab.

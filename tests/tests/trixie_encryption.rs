@@ -42,43 +42,43 @@ fn is(stand: &mut Stand, disk: Disk, operation: &Value, scheme: &str) -> Outcome
 #[test]
 fn a_writing_guest_moves_into_librbds_encryption_and_starts_from_there() -> Outcome {
     let lab = lab_of("trixie", NAME)?;
-    let [one, two] =
-        [passphrase_file(&lab, "sesame-open-4711")?, passphrase_file(&lab, "sesame-shut-4712")?];
+    let one = passphrase_file(&lab, "sesame-open-4711")?;
+    let two = passphrase_file(&lab, "sesame-shut-4712")?;
     let mut stand = Stand::on(lab, NAME, 950)?;
     let (a, b) = (Disk::VDA, Disk::VDB);
     let fresh = ["--dest-passphrase-file", one.as_str()];
     let same = ["--passphrase-file", one.as_str()];
 
-    // A plain file and a plain image into librbd's encryption, which needs no word of acceptance where it works.
-    let [on_a, on_b] = move_both(&stand, [(a, "ceph-b", &fresh), (b, "ceph-b", &fresh)])?;
+    // A file into librbd's encryption, which needs no word of acceptance where it works; an image into a file, which
+    // QEMU encrypts.
+    let [on_a, on_b] = move_both(&stand, [(a, "ceph-b", &fresh), (b, "smp", &fresh)])?;
     is(&mut stand, a, &on_a, "luks2-librbd")?;
-    is(&mut stand, b, &on_b, "luks2-librbd")?;
+    is(&mut stand, b, &on_b, "luks1-qemu")?;
     let host = stand.agent.volferry(&["host"])?;
     assert_eq!(host.last()["luks2_librbd"], "works", "{:#}", host.last());
     stand.stop_start(951)?;
 
-    // From there to another image of its kind, and to a file, which QEMU encrypts.
-    let [on_a, on_b] = move_both(&stand, [(a, "ceph-a", &same), (b, "smp", &same)])?;
+    // To another image of its kind; and from QEMU's encryption to librbd's, with another passphrase.
+    let rekeyed = ["--passphrase-file", one.as_str(), "--dest-passphrase-file", two.as_str()];
+    let [on_a, on_b] = move_both(&stand, [(a, "ceph-a", &same), (b, "ceph-b", &rekeyed)])?;
     is(&mut stand, a, &on_a, "luks2-librbd")?;
-    is(&mut stand, b, &on_b, "luks1-qemu")?;
+    is(&mut stand, b, &on_b, "luks2-librbd")?;
     stand.stop_start(952)?;
 
-    // Back from the file, with another passphrase; and the first one is plain again, in a file.
-    let rekeyed = ["--passphrase-file", one.as_str(), "--dest-passphrase-file", two.as_str()];
-    let plain = ["--passphrase-file", one.as_str(), "--decrypt"];
-    let [_, on_b] = move_both(&stand, [(a, "nfs", &plain), (b, "ceph-b", &rekeyed)])?;
-    assert_eq!(stand.guest.volume(a)?.encryption, None);
-    is(&mut stand, b, &on_b, "luks2-librbd")?;
+    // From librbd's to QEMU's, and to none at all.
+    let plain = ["--passphrase-file", two.as_str(), "--decrypt"];
+    let [on_a, _] = move_both(&stand, [(a, "nfs", &same), (b, "ceph-a", &plain)])?;
+    is(&mut stand, a, &on_a, "luks1-qemu")?;
+    assert_eq!(stand.guest.volume(b)?.encryption, None);
     stand.stop_start(953)?;
 
-    // The other one too, on an image: every acknowledged write of every boot is there.
-    let plain = ["--passphrase-file", two.as_str(), "--decrypt"];
-    let answer = stand.agent.migrate(NAME, "vdb", "ceph-a", &plain)?;
-    assert_moved(&answer);
+    // The other one is plain again too: every acknowledged write of every boot is there.
+    let plain = ["--passphrase-file", one.as_str(), "--decrypt"];
+    assert_moved(&stand.agent.migrate(NAME, "vda", "ceph-b", &plain)?);
     stand.stop_start(954)?;
     stand.guest.destroy()?;
     prove(&mut stand.guest)?;
-    let left = [format!("nfs/{NAME}-root.qcow2"), format!("vf-a/{NAME}-data")];
+    let left = [format!("vf-a/{NAME}-data"), format!("vf-b/{NAME}-root")];
     assert_eq!(volumes_of(&stand.lab, NAME)?, left);
     assert_eq!(stand.lab.secrets_of(NAME)?, [""; 0]);
     stand.guest.undefine()

@@ -15,7 +15,8 @@ use super::{Engine, users};
 use crate::journal::JournalError;
 use crate::operation::{Leftover, LeftoverKind};
 use crate::plan::complete::not_mounted;
-use crate::plan::{Plan, Step};
+use crate::plan::encryption::mark;
+use crate::plan::{Plan, SourceCipher, Step};
 use crate::ports::{ErrorClass, PortError};
 use crate::report::chain;
 use crate::spec::{Identity, LeftoverId, PoolKind, VolumeLocation};
@@ -115,12 +116,32 @@ pub fn record(
     }
 }
 
-/// The secret that goes with the volume.
+/// The secret that goes with the volume: the one this operation made for its destination, and the source's, unless the
+/// destination opens with it.
 fn secret(plan: &Plan, kind: LeftoverKind) -> Option<String> {
-    plan.steps.iter().find_map(|step| match step {
-        Step::RemoveSourceSecret { uuid } if kind == LeftoverKind::Source => Some(uuid.clone()),
-        _ => None,
-    })
+    let of_destination = plan.destination_encryption.as_ref();
+    match kind {
+        LeftoverKind::Destination => {
+            of_destination.filter(|planned| !planned.secret_reused).map(|it| it.secret_uuid.clone())
+        }
+        LeftoverKind::Source | LeftoverKind::Trash => source_secret(plan)
+            .filter(|uuid| of_destination.is_none_or(|planned| planned.secret_uuid != **uuid))
+            .cloned(),
+        // Undoing the making of the secret takes it away.
+        LeftoverKind::Private | LeftoverKind::Secret => None,
+    }
+}
+
+fn source_secret(plan: &Plan) -> Option<&String> {
+    match &plan.source_cipher {
+        SourceCipher::Header { secret_uuid, .. } => Some(secret_uuid),
+        SourceCipher::Plain | SourceCipher::Unknown => {
+            plan.steps.iter().find_map(|step| match step {
+                Step::RemoveSourceSecret { uuid } => Some(uuid),
+                _ => None,
+            })
+        }
+    }
 }
 
 /// The folder that must be a mount where the volume is.
@@ -249,11 +270,37 @@ async fn remove(context: &Context, leftover: &mut Leftover) -> Result<bool, Stri
         LeftoverKind::Secret => false,
         _ => remove_volume(context, leftover).await?,
     };
-    if let Some(uuid) = &leftover.secret {
-        let removed = remove_secret(context, uuid).await;
-        removed.map_err(|why| format!("the libvirt secret {uuid} stays: {why}"))?;
+    let Some(uuid) = leftover.secret.clone() else { return Ok(gone) };
+    let stays = |why| format!("the libvirt secret {uuid} stays: {why}");
+    if goes_too(context, leftover, &uuid, gone).await.map_err(stays)? {
+        let removed = remove_secret(context, &uuid).await;
+        if removed.is_err() && leftover.kind == LeftoverKind::Trash {
+            // Gone by our own hand: nobody restored it.
+            leftover.kind = LeftoverKind::Secret;
+        }
+        removed.map_err(stays)?;
     }
     Ok(gone)
+}
+
+/// Whether the secret goes now that the volume is gone: a destination's where the operation made it; not where a source
+/// was taken out of the trash by another hand, for what was restored opens with it.
+async fn goes_too(
+    context: &Context,
+    leftover: &Leftover,
+    uuid: &str,
+    gone: bool,
+) -> Result<bool, String> {
+    match leftover.kind {
+        LeftoverKind::Destination => {
+            let found =
+                context.ports.secrets.look(uuid).await.map_err(|error| error.to_string())?;
+            let description = found.and_then(|secret| secret.description);
+            Ok(description.as_deref() == Some(mark(&leftover.operation).as_str()))
+        }
+        LeftoverKind::Trash => Ok(!gone),
+        LeftoverKind::Source | LeftoverKind::Private | LeftoverKind::Secret => Ok(true),
+    }
 }
 
 /// Errors: who uses it, or will, or why it cannot be removed.

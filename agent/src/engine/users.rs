@@ -46,6 +46,17 @@ pub async fn other_user_by_headers(
     Ok(None)
 }
 
+/// A domain, running or not, that names the libvirt secret of this uuid. Looked for in the whole text, for any layer of
+/// a disk may use it, and a name too many only keeps it.
+///
+/// Errors: a domain cannot be described, so what it names is not known.
+pub async fn naming_secret(ports: &Ports, uuid: &str) -> Result<Option<String>, PortError> {
+    let names = |xml: &str| DomainXml::parse(xml).is_err() || xml.contains(uuid);
+    let all = every(ports).await?;
+    let user = all.into_iter().find(|domain| texts(domain).any(names));
+    Ok(user.map(|domain| domain.name))
+}
+
 /// Every domain of the host, described.
 ///
 /// Errors: one of them cannot be described, so what it uses is not known.

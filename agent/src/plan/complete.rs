@@ -91,6 +91,7 @@ pub fn complete(
         // An image with a header is written from end to end.
         source_allocated: Some(if full { size } else { world.block.allocation }),
         source_encryption: None,
+        source_cipher: encryption::cipher_of(route),
         destination_encryption: planned,
         steps,
         warnings,

@@ -6,7 +6,7 @@ use volferry_xml::{
 
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
-use super::steps::{PlannedEncryption, SourceEncryption};
+use super::steps::{PlannedEncryption, SourceCipher, SourceEncryption};
 use crate::facts::{EncryptionFacts, LibrbdCopy};
 use crate::spec::{Bytes, EncryptionScheme, EncryptionWish, HeaderKind, OperationId};
 
@@ -135,7 +135,10 @@ pub fn choose(
                 ),
             ));
         }
-        Some(found) => found.uuid.clone(),
+        Some(found) => {
+            check_secret_user(facts, &found.uuid)?;
+            found.uuid.clone()
+        }
         None => secret_uuid(&facts.usage),
     };
     let rekeyed = wish.destination_passphrase;
@@ -146,6 +149,22 @@ pub fn choose(
         secret_reused: facts.secret.is_some(),
         rekeyed,
     }))
+}
+
+/// The secret that is there for the destination gets the new passphrase and keeps it, for its old one cannot be read
+/// back. Whoever names it would find another than his volume opens with.
+fn check_secret_user(facts: &EncryptionFacts, uuid: &str) -> Result<(), Refusal> {
+    match &facts.secret_user {
+        None => Ok(()),
+        Some(user) => Err(Refusal::new(
+            RefusalCode::VolumeInUse,
+            format!(
+                "domain {user} names the secret {uuid} that libvirt has for the volume {}: it would get another \
+                 passphrase",
+                facts.usage
+            ),
+        )),
+    }
 }
 
 fn possible(route: &Route, facts: &EncryptionFacts) -> Result<EncryptionScheme, Refusal> {
@@ -170,6 +189,19 @@ fn possible(route: &Route, facts: &EncryptionFacts) -> Result<EncryptionScheme, 
             why.unwrap_or("this was not tried")
         ),
     ))
+}
+
+/// How the definition of a running domain opens the source.
+pub fn cipher_of(route: &Route) -> SourceCipher {
+    if !route.disk.is_encrypted() {
+        return SourceCipher::Plain;
+    }
+    let secret = route.disk.encryption.as_ref().and_then(|known| known.secret_uuid.clone());
+    match (route.source.header, secret) {
+        (Some(kind), Some(secret_uuid)) => SourceCipher::Header { kind, secret_uuid },
+        // One of two headers, or a secret that is named by what it is for.
+        _ => SourceCipher::Unknown,
+    }
 }
 
 /// The destination `<disk>` with its encryption.

@@ -9,7 +9,7 @@ use super::complete::{
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::source_steps::source_steps;
-use super::steps::{Plan, PlannedCopy, PlannedEncryption, SourceEncryption, Step};
+use super::steps::{Plan, PlannedCopy, PlannedEncryption, SourceCipher, SourceEncryption, Step};
 use super::{encryption, same_volume, snapshots, space};
 use crate::facts::{HostFacts, Layer, OfflineFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, ImageHeader};
@@ -98,6 +98,7 @@ pub fn complete(
         size,
         // An image with a header is written from end to end.
         source_allocated: Some(if full { size } else { world.block.allocation }),
+        source_cipher: SourceCipher::of(source_encryption.as_ref()),
         source_encryption,
         destination_encryption: planned,
         steps,

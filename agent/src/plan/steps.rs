@@ -59,6 +59,9 @@ pub struct Plan {
     /// What the source occupies; none in a plan that did not say.
     #[serde(default)]
     pub source_allocated: Option<Bytes>,
+    /// How a definition opens the source, to put the disk back on it.
+    #[serde(default)]
+    pub source_cipher: SourceCipher,
     /// How the source is encrypted, where it is read while nobody uses it; none of a plain one.
     #[serde(default)]
     pub source_encryption: Option<SourceEncryption>,
@@ -82,6 +85,37 @@ impl Plan {
         match self.domain.is_none() {
             true => format!("volume {}", self.source),
             false => format!("disk {} of domain {}", self.target, self.domain_name),
+        }
+    }
+}
+
+/// How a definition opens the source, as far as it takes to put a disk back on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceCipher {
+    /// Not known: in a plan that did not say, or in a way that is not written by the agent.
+    #[default]
+    Unknown,
+    /// Not at all.
+    Plain,
+    /// By this header, with the value of a libvirt secret.
+    Header {
+        /// Format and engine.
+        kind: HeaderKind,
+        /// The secret's uuid.
+        secret_uuid: String,
+    },
+}
+
+impl SourceCipher {
+    /// That of the source of an offline copy.
+    pub fn of(encryption: Option<&SourceEncryption>) -> Self {
+        match encryption {
+            None => Self::Plain,
+            Some(SourceEncryption { header, secret_uuid: Some(uuid) }) => {
+                Self::Header { kind: *header, secret_uuid: uuid.clone() }
+            }
+            Some(SourceEncryption { secret_uuid: None, .. }) => Self::Unknown,
         }
     }
 }

@@ -5,6 +5,7 @@ use super::{Kind, host_trouble, pool_trouble};
 use crate::engine::context::Context;
 use crate::engine::probe::librbd_copy;
 use crate::engine::steps::volumes;
+use crate::engine::users;
 use crate::facts::{EncryptionFacts, OfflineFacts, SourceFacts, WorldFacts};
 use crate::plan::{Refusal, RefusalCode, Route};
 use crate::ports::{ErrorClass, PortError};
@@ -92,7 +93,21 @@ async fn facts(
     // Whatever bears this operation's mark is its own, from an earlier try.
     let mark = crate::plan::encryption::mark(&spec.operation);
     let secret = secret.filter(|found| found.description.as_deref() != Some(mark.as_str()));
-    Ok(EncryptionFacts { usage, secret, passphrase_is_text, offline: false, librbd: None })
+    let secret_user = match &secret {
+        Some(found) => {
+            let user = users::naming_secret(&context.ports, &found.uuid).await;
+            user.map_err(|error| host_trouble(&error))?
+        }
+        None => None,
+    };
+    Ok(EncryptionFacts {
+        usage,
+        secret,
+        secret_user,
+        passphrase_is_text,
+        offline: false,
+        librbd: None,
+    })
 }
 
 /// The volume as its secret names it: the path, or the image with the id of its cluster.

@@ -3,11 +3,10 @@
 //!
 //! Begun before: a secret that is not there was removed.
 
-use volferry_xml::DomainXml;
-
 use crate::engine::backoff::Backoff;
 use crate::engine::leftovers;
 use crate::engine::owner::Owner;
+use crate::engine::users::naming_secret;
 use crate::journal::{StepOutcome, What};
 use crate::operation::SourceFate;
 use crate::plan::StepKind;
@@ -62,21 +61,8 @@ async fn remove(owner: &mut Owner, uuid: &str) -> Result<(), String> {
 
 /// The domain that uses it, else none once it is removed.
 pub async fn unless_used(ports: &Ports, uuid: &str) -> Result<Option<String>, PortError> {
-    for domain in ports.domains.list().await? {
-        let seen = match ports.domains.observe(&domain.uuid.clone().into()).await {
-            Ok(seen) => seen,
-            Err(error) if error.class == ErrorClass::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let texts = std::iter::once(seen.live_xml.as_str()).chain(seen.inactive_xml.as_deref());
-        if texts.into_iter().any(|xml| names(xml, uuid)) {
-            return Ok(Some(seen.name));
-        }
+    match naming_secret(ports, uuid).await? {
+        Some(user) => Ok(Some(user)),
+        None => ports.secrets.undefine(uuid).await.map(|()| None),
     }
-    ports.secrets.undefine(uuid).await.map(|()| None)
-}
-
-/// Whether any layer of a disk may use the secret: looked for in the whole text, since a name too many only keeps it.
-fn names(xml: &str, uuid: &str) -> bool {
-    DomainXml::parse(xml).is_err() || xml.contains(uuid)
 }

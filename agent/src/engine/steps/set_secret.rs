@@ -7,6 +7,7 @@ use super::{UndoError, begin_preparing, secret_needed};
 use crate::engine::backoff::Backoff;
 use crate::engine::leftovers;
 use crate::engine::owner::{Owner, Stop};
+use crate::engine::users::naming_secret;
 use crate::journal::StepOutcome;
 use crate::operation::{Failure, FailureCause, Side};
 use crate::plan::{StepKind, encryption};
@@ -22,6 +23,9 @@ pub async fn run(owner: &mut Owner, uuid: &str, usage: &str, reused: bool) -> Re
     let Some(passphrase) = owner.memory.passphrases.for_destination().cloned() else {
         return Err(secret_needed());
     };
+    if reused {
+        check_unused(owner, uuid).await?;
+    }
     begin_preparing(owner, STEP).await?;
     let new = NewSecret {
         uuid: uuid.to_owned(),
@@ -43,6 +47,23 @@ pub async fn run(owner: &mut Owner, uuid: &str, usage: &str, reused: bool) -> Re
         }
     }
     owner.done(STEP, StepOutcome::Nothing).await
+}
+
+/// A domain may have come to name the secret since the plan was made, and would not start with another passphrase.
+/// Not asked of a secret this operation has set before: that is done.
+async fn check_unused(owner: &Owner, uuid: &str) -> Result<(), Stop> {
+    if owner.was_intended(STEP) {
+        return Ok(());
+    }
+    match naming_secret(&owner.context.ports, uuid).await {
+        Ok(None) => Ok(()),
+        Ok(Some(user)) => Err(Stop::Failed(Failure::new(
+            FailureCause::VolumeInUse,
+            Side::Destination,
+            format!("domain {user} names the libvirt secret {uuid} of the destination by now"),
+        ))),
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 async fn set(

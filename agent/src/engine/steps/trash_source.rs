@@ -11,7 +11,7 @@ use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
 use crate::operation::SourceFate;
-use crate::plan::StepKind;
+use crate::plan::{SourceCipher, StepKind};
 use crate::ports::{ErrorClass, PortError, Ports};
 use crate::spec::{Identity, VolumeLocation};
 
@@ -41,6 +41,15 @@ pub async fn run(owner: &mut Owner, volume: &VolumeLocation, to: &VolumeLocation
             owner.warn(format!("the source stays as {location}: {reason}"));
         }
         SourceFate::AlreadyGone => owner.warn(format!("the source {volume} was gone already")),
+        // A file's is removed with it when it is due; the trash of images is emptied by the cluster.
+        SourceFate::Trashed { location: VolumeLocation::Rbd { .. }, .. } => {
+            if let SourceCipher::Header { secret_uuid, .. } = &owner.plan.source_cipher {
+                owner.warn(format!(
+                    "the libvirt secret {secret_uuid} of the source stays, for the image can be restored; once it is \
+                     purged, remove it with `virsh secret-undefine {secret_uuid}`"
+                ));
+            }
+        }
         _ => {}
     }
     source_is(owner, STEP, fate).await;

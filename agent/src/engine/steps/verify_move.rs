@@ -14,7 +14,7 @@ use crate::engine::owner::{Owner, Stop};
 use crate::journal::{StepOutcome, What};
 use crate::operation::{Failure, FailureCause, Kept, Names, Side};
 use crate::plan::encryption::{xml_encryption, xml_of};
-use crate::plan::{Plan, StepKind, lone_volume, qemu_view};
+use crate::plan::{Plan, SourceCipher, StepKind, lone_volume, qemu_view};
 use crate::ports::{DomainObservation, DomainState, ErrorClass, PortError, Ports};
 use crate::spec::Identity;
 
@@ -302,13 +302,19 @@ pub fn encryption_of(plan: &Plan, kept: Kept) -> Result<Option<DestinationEncryp
             let uuid = uuid.ok_or("the plan names no secret of the source")?;
             Ok(Some(xml_of(source.header, uuid)))
         }
-        // How the source is encrypted is in no plan of a live move.
-        (Kept::Source, None)
-            if !plan.is_offline() && (destination.is_some() || plan.spec.encryption.decrypt) =>
-        {
-            Err("an encrypted disk is put back on its source by hand".to_owned())
-        }
-        (Kept::Source, None) => Ok(None),
+        (Kept::Source, None) => match &plan.source_cipher {
+            SourceCipher::Header { kind, secret_uuid } => Ok(Some(xml_of(*kind, secret_uuid))),
+            SourceCipher::Plain => Ok(None),
+            SourceCipher::Unknown
+                if !plan.is_offline()
+                    && (destination.is_some() || plan.spec.encryption.decrypt) =>
+            {
+                Err("how the source is encrypted is in no plan: put the disk back by hand"
+                    .to_owned())
+            }
+            // By a plan of before this was remembered, of a move that had nothing to do with encryption.
+            SourceCipher::Unknown => Ok(None),
+        },
     }
 }
 
