@@ -261,6 +261,10 @@ impl Ground {
         }
         let since = Instant::now();
         if order.victim == Victim::Libvirtd {
+            // One that is still dying would be taken for one that runs.
+            wait_for(30, "the end of libvirtd", || {
+                Ok(self.lab.libvirtd_pid()?.is_none().then_some(()))
+            })?;
             pause(order.away);
             self.lab.control(&["libvirtd-start", self.lab.daemon(), self.lab.mode()])?;
         }
