@@ -152,10 +152,10 @@ impl Ground {
         self.agent.run()?;
         let mut client = self.begin(&id, disk, to)?;
         let hit = match kill.victim {
-            Victim::Agent => self.agent_dies(&mut client)?,
+            Victim::Agent => self.agent_dies(&mut client)?.map(|died| (died, died)),
             Victim::Libvirtd | Victim::Qemu => self.kill_while_it_stands(kill, &mut client)?,
         };
-        let Some(since) = hit else {
+        let Some((since, back)) = hit else {
             let ended = client.wait().map_err(crate::lab::at("volferry".as_ref()))?;
             // A move that was refused passed no point at all: the ground is not sound, and nothing is tried.
             if ended.code() == Some(3) {
@@ -165,7 +165,6 @@ impl Ground {
             return Ok(None);
         };
         let mut decided = Duration::ZERO;
-        let away = if kill.victim == Victim::Libvirtd { kill.away } else { Duration::ZERO };
         if kill.victim == Victim::Agent {
             let restarted = Instant::now();
             self.agent.run()?;
@@ -174,7 +173,7 @@ impl Ground {
         }
         if kill.victim != Victim::Agent {
             self.wait_settled(&id)?;
-            decided = since.elapsed().saturating_sub(away);
+            decided = back.elapsed();
         }
         client.wait().map_err(crate::lab::at("volferry".as_ref()))?;
         // The same request again: the same operation, whatever happened to the first answer.
@@ -232,12 +231,13 @@ impl Ground {
         })
     }
 
-    /// Kills libvirtd or QEMU while the agent stands at the point, or a while after it went on.
+    /// Kills libvirtd or QEMU while the agent stands at the point, or a while after it went on; when, and since when
+    /// a killed libvirtd answers again.
     fn kill_while_it_stands(
         &mut self,
         order: &Kill,
         client: &mut Child,
-    ) -> Result<Option<Instant>, LabError> {
+    ) -> Result<Option<(Instant, Instant)>, LabError> {
         let pid = self.agent.pid().expect("it was started");
         let stands = wait_for(120, "the agent to stand still", || {
             let ended = client.try_wait().map_err(crate::lab::at("volferry".as_ref()))?;
@@ -268,10 +268,11 @@ impl Ground {
             pause(order.away);
             self.lab.control(&["libvirtd-start", self.lab.daemon(), self.lab.mode()])?;
         }
+        let back = if order.victim == Victim::Libvirtd { Instant::now() } else { since };
         // The move may have been over already.
         let over = client.try_wait().map_err(crate::lab::at("volferry".as_ref()))?.is_some();
         let hit = order.victim == Victim::Qemu || order.delay.is_none() || !over;
-        Ok(hit.then_some(since))
+        Ok(hit.then_some((since, back)))
     }
 
     /// The restarted daemon shows the operation as ended, going on, or unknown because it never began.

@@ -40,7 +40,7 @@ pub struct Verdict {
     pub ended: Ended,
     /// Broken promises, in words.
     pub violations: Vec<String>,
-    /// From the restart (of the agent) or the kill (of another) until the end was decided and shown.
+    /// From the restart (of the agent, of libvirtd) or the kill (of QEMU) until the end was decided and shown.
     pub decided: Duration,
     /// From the kill until nothing was left over.
     pub cleaned: Duration,
