@@ -174,3 +174,23 @@ async fn a_mark_that_cannot_be_made_or_taken_away_fails_nothing() {
         assert_eq!(stage.agent.end(&request.operation).await.state, State::Succeeded);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_copy_has_moved_to_is_no_orphan_once_its_source_may_go() {
+    // The copy gets its name by the first renaming, the source its own by the second.
+    let mut stage = Stage::new(Home::Rbd, true).await;
+    stage.guest = stage.scene.volume("ceph-hdd", "v");
+    stage.before = stage.world.volumes();
+    stage.world.fault(Method::RenameImage, 2, Fault::Hang);
+    let request = stage.guest.volume_request("ceph-ssd");
+    stage.begin(&request).await;
+    stage.reaches(&request, State::Cleaning).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stage.agent.engine.stop().await;
+    stage.world.clear_script();
+    let next = Agent::start(&stage.scene, &stage.folder().join("another.db")).await;
+    let orphans = next.engine.orphans().await.expect("a readable journal");
+    assert!(orphans.found.is_empty(), "{orphans:#?}");
+    let refused = next.engine.remove_orphan(&request.operation).await;
+    assert!(matches!(refused, Err(OrphanError::Unknown(_))), "{refused:#?}");
+}

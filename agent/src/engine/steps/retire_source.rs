@@ -67,6 +67,8 @@ pub async fn run(
     } else {
         owner.note_anyway(intent).await;
     }
+    // Before the source goes: with the journal lost, a marked destination is taken for one whose source is there.
+    volumes::unmark(&owner.context, &owner.plan.destination, owner.id()).await;
     let fate = match owner.memory.keep_reason.clone() {
         Some(reason) => SourceFate::LeftBehind { location: from.clone(), reason },
         None => retire(owner, from, to, stays).await,
