@@ -204,3 +204,40 @@ async fn a_journal_that_is_torn_corrupt_newer_or_no_journal_is_refused_and_left_
     let strange = refused(&path);
     assert!(strange.to_string().contains("damaged"), "{strange}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_is_gone_from_beside_its_log_is_refused_and_the_log_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = written(folder.path()).await;
+    // A log of what came after the file.
+    let beside = folder.path().join("journal.db-wal");
+    let open = rusqlite::Connection::open(&path).expect("a journal");
+    open.execute_batch("PRAGMA journal_mode = WAL; UPDATE operations SET accepted = 1")
+        .expect("written");
+    let (whole, log) = (fs::read(&path).expect("a file"), fs::read(&beside).expect("a log"));
+    drop(open);
+    assert!(!log.is_empty());
+    for rest in [Some(&whole[..5000]), Some(&[][..]), None] {
+        fs::write(&beside, &log).expect("a log");
+        match rest {
+            Some(rest) => {
+                fs::write(&path, rest).expect("a file");
+                refused(&path);
+            }
+            None => {
+                fs::remove_file(&path).expect("a file");
+                Journal::open(&path).expect_err("it is refused");
+                assert!(!path.exists(), "a new one was made");
+            }
+        }
+        assert!(fs::read(&beside).expect("a log") == log, "the log was touched");
+    }
+    fs::remove_file(&beside).expect("a log");
+    fs::write(&path, b"").expect("a file");
+    let empty = refused(&path);
+    assert!(empty.to_string().contains("damaged"), "{empty}");
+    // What a killed agent leaves is taken up, log and all.
+    fs::write(&beside, &log).expect("a log");
+    fs::write(&path, &whole).expect("a file");
+    assert!(Journal::open(&path).is_ok());
+}

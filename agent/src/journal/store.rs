@@ -3,10 +3,11 @@
 pub(super) mod leftovers;
 pub(super) mod resolve;
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::{JournalError, Record, SCHEMA_VERSION, StoredOperation};
 use crate::operation::{OperationView, State};
@@ -91,11 +92,51 @@ fn damaged(path: &Path, what: impl Into<String>) -> JournalError {
 const SMALLEST: u64 = 512;
 
 pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
-    let length = std::fs::metadata(path).map_or(0, |found| found.len());
-    if (1..SMALLEST).contains(&length) {
+    let version = look(path)?;
+    let connection = Connection::open(path).map_err(sqlite("open", path))?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(sqlite("open", path))?;
+    // WAL with FULL flushes the log at every commit: a record that was confirmed survives a power cut.
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
+        .and_then(|()| connection.pragma_update(None, "foreign_keys", true))
+        .map_err(sqlite("set up", path))?;
+    if version == 0 {
+        connection
+            .execute_batch(&format!(
+                "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            ))
+            .map_err(sqlite("create", path))?;
+    }
+    // Beside the schema: an older agent has no need of it and takes no offence. A journal on a full disk does without.
+    if let Err(error) = connection.execute_batch(INDEX) {
+        tracing::warn!(%error, "the journal has no index of states: counting them takes longer");
+    }
+    Ok(connection)
+}
+
+/// Makes sure that there is a sound journal, or none, and returns its version, 0 of none. Nothing is written: a
+/// connection that may write brings its log into the file, and takes the log away, before it says what is wrong.
+fn look(path: &Path) -> Result<i64, JournalError> {
+    let length = match std::fs::metadata(path) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == ErrorKind::NotFound && !has_log(path) => return Ok(0),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(damaged(path, "its log is there and the file is gone"));
+        }
+        Err(error) => return Err(damaged(path, error.to_string())),
+    };
+    if length == 0 {
+        return Err(damaged(
+            path,
+            "it is empty; where this host never had an operation, remove it",
+        ));
+    }
+    if length < SMALLEST {
         return Err(damaged(path, "it is cut off"));
     }
-    let connection = Connection::open(path).map_err(sqlite("open", path))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(sqlite("open", path))?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(sqlite("open", path))?;
     let version: i64 = connection
         .pragma_query_value(None, "user_version", |row| row.get(0))
@@ -124,24 +165,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, JournalError> {
     if version == 0 && tables > 0 {
         return Err(damaged(path, "it is somebody else's database"));
     }
-    // WAL with FULL flushes the log at every commit: a record that was confirmed survives a power cut.
-    connection
-        .pragma_update(None, "journal_mode", "WAL")
-        .and_then(|()| connection.pragma_update(None, "synchronous", "FULL"))
-        .and_then(|()| connection.pragma_update(None, "foreign_keys", true))
-        .map_err(sqlite("set up", path))?;
-    if version == 0 {
-        connection
-            .execute_batch(&format!(
-                "BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            ))
-            .map_err(sqlite("create", path))?;
-    }
-    // Beside the schema: an older agent has no need of it and takes no offence. A journal on a full disk does without.
-    if let Err(error) = connection.execute_batch(INDEX) {
-        tracing::warn!(%error, "the journal has no index of states: counting them takes longer");
-    }
-    Ok(connection)
+    Ok(version)
 }
 
 /// SQLite's log of what is not in the file yet.
