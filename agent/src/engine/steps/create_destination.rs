@@ -66,7 +66,7 @@ pub async fn run(owner: &mut Owner, new: &NewVolume<'_>) -> Result<(), Stop> {
     let mut created = new.create(&ports, header.as_ref()).await;
     if matches!(&created, Err(error) if error.class == ErrorClass::Exists) {
         // Only an earlier life of this very operation can have made it.
-        remove_any(owner, new.volume).await.map_err(|error| failed(&error))?;
+        remove_our_own(owner, new.volume).await?;
         created = new.create(&ports, header.as_ref()).await;
     }
     let identity = created.map_err(|error| failed(&error))?;
@@ -195,11 +195,17 @@ fn failed(error: &PortError) -> Stop {
     Stop::Failed(Failure::new(cause, Side::Destination, error.to_string()))
 }
 
-async fn remove_any(owner: &Owner, volume: &VolumeLocation) -> Result<(), PortError> {
-    let ports = &owner.context.ports;
-    match volumes::identity(ports, volume).await? {
-        Some(identity) => volumes::remove(ports, volume, &identity).await,
-        None => Ok(()),
+/// Removes what an earlier life made under the private name. That life's own watch may keep it for half a minute.
+async fn remove_our_own(owner: &mut Owner, volume: &VolumeLocation) -> Result<(), Stop> {
+    let tuning = owner.context.tuning;
+    let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
+    loop {
+        owner.check_cancel()?;
+        let Err(error) = remove_once(owner, volume, None).await else { return Ok(()) };
+        owner.say(Some(format!("waiting to make {volume} anew: {}", error.message)));
+        if !backoff.wait().await {
+            return Err(failed(&error));
+        }
     }
 }
 
@@ -236,24 +242,28 @@ async fn remove_patiently(
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {
-        let ports = &owner.context.ports;
-        let removed = match volumes::identity(ports, volume).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(found)) if identity.is_some_and(|identity| *identity != found) => {
-                // Somebody else's volume has the name by now; ours is gone or elsewhere.
-                return Ok(());
-            }
-            Ok(Some(found)) => volumes::remove(ports, volume, &found).await,
-            Err(error) => Err(error),
-        };
-        let error = match removed {
-            Ok(()) => return Ok(()),
-            Err(error) if error.class == ErrorClass::NotFound => return Ok(()),
-            Err(error) => error,
-        };
+        let Err(error) = remove_once(owner, volume, identity).await else { return Ok(()) };
         owner.say(Some(format!("waiting to remove {volume}: {}", error.message)));
         if !backoff.wait().await {
             return Err(error);
         }
+    }
+}
+
+/// One try; nothing is to be done where the volume is gone, or another one has its name.
+async fn remove_once(
+    owner: &Owner,
+    volume: &VolumeLocation,
+    identity: Option<&Identity>,
+) -> Result<(), PortError> {
+    let ports = &owner.context.ports;
+    match volumes::identity(ports, volume).await? {
+        None => Ok(()),
+        // Somebody else's volume has the name by now; ours is gone or elsewhere.
+        Some(found) if identity.is_some_and(|identity| *identity != found) => Ok(()),
+        Some(found) => match volumes::remove(ports, volume, &found).await {
+            Err(error) if error.class == ErrorClass::NotFound => Ok(()),
+            removed => removed,
+        },
     }
 }
