@@ -331,6 +331,13 @@ async fn an_agent_that_stops_leaves_the_copy_running_and_the_next_one_goes_on() 
         assert_eq!(calls.iter().filter(|method| **method == Method::StartCopy).count(), 1);
         assert!(!calls.contains(&Method::Abort), "{calls:?}");
         stage.agent.engine.complete(&request.operation).await.expect("it waits for the word");
-        assert_eq!(stage.end(&request).await.state, State::Succeeded);
+        let view = stage.end(&request).await;
+        assert_eq!(view.state, State::Succeeded);
+        // A phase lasts from its beginning to the next one's, whichever life saw them.
+        for pair in view.phases.windows(2) {
+            let between = pair[1].entered.duration_since(pair[0].entered).expect("in order");
+            let lasted = pair[0].lasted.expect("it is over");
+            assert!(between.abs_diff(lasted) < Duration::from_millis(5), "{pair:#?}");
+        }
     }
 }

@@ -116,7 +116,8 @@ pub struct Owner {
     pub(super) leftovers: Vec<Leftover>,
     /// How much of the copy the metrics have.
     counted: Option<Bytes>,
-    entered: tokio::time::Instant,
+    /// When the present state was entered; none where that was in an earlier life.
+    entered: Option<tokio::time::Instant>,
 }
 
 /// The view of an operation just accepted.
@@ -152,7 +153,9 @@ impl Owner {
         passphrases: Passphrases,
         links: Links,
     ) -> Self {
-        Self::with_memory(context, plan, view, Memory { passphrases, ..Memory::default() }, links)
+        let memory = Memory { passphrases, ..Memory::default() };
+        let owner = Self::with_memory(context, plan, view, memory, links);
+        Self { entered: Some(tokio::time::Instant::now()), ..owner }
     }
 
     /// An owner that takes up where the journal left off.
@@ -185,7 +188,7 @@ impl Owner {
             unwritten: Vec::new(),
             leftovers: Vec::new(),
             counted: None,
-            entered: tokio::time::Instant::now(),
+            entered: None,
         }
     }
 
@@ -388,9 +391,13 @@ impl Owner {
         let now = self.context.ports.clock.now();
         let entered = tokio::time::Instant::now();
         if let Some(phase) = self.view.phases.last_mut() {
-            phase.lasted = Some(entered - self.entered);
+            // A clock that is set meanwhile matters to what began in an earlier life only.
+            phase.lasted = match self.entered {
+                Some(before) => Some(entered - before),
+                None => now.duration_since(phase.entered).ok(),
+            };
         }
-        self.entered = entered;
+        self.entered = Some(entered);
         self.view.phases.push(PhaseSpan { state: next, entered: now, lasted: None });
         self.view.state = next;
         if !matches!(next, State::Queued | State::Planned | State::Preparing | State::Copying) {
