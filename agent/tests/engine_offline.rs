@@ -558,3 +558,27 @@ async fn killed_anywhere_and_the_source_written_to_meanwhile_nothing_is_lost() {
         killed_anywhere(&format!("rbd to {pool}"), stage, Between::WroteUnseen).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_link_and_what_other_domains_build_on_are_no_volumes_to_be_moved() {
+    for link in [true, false] {
+        let mut stage = lone("nfs-1", "base.qcow2").await;
+        let VolumeLocation::File { path } = stage.guest.volume.clone() else { panic!("a file") };
+        let overlay = stage.scene.guest("overlay", Home::File, true);
+        let VolumeLocation::File { path: top } = overlay.volume.clone() else { panic!("a file") };
+        stage.world.shut_down(&overlay.uuid);
+        stage.world.with(|state| {
+            state.files.get_mut(&path).expect("the volume").link = link;
+            let top = state.files.get_mut(&top).expect("its disk");
+            top.backing = (!link).then(|| path.display().to_string());
+        });
+        stage.before = stage.world.volumes();
+        let request = stage.guest.volume_request("ceph-hdd");
+        let (code, says) = match link {
+            true => (RefusalCode::UnsupportedSource, "symbolic link"),
+            false => (RefusalCode::VolumeInUse, "used by domain overlay"),
+        };
+        let text = refused(&stage, &request, code).await;
+        assert!(text.contains(says), "{text}");
+    }
+}

@@ -33,6 +33,8 @@ pub struct Folder {
 pub struct File {
     /// Its inode.
     pub inode: u64,
+    /// The name is a symbolic link to it.
+    pub link: bool,
     /// The format of its content.
     pub format: VolumeFormat,
     /// What a guest sees.
@@ -113,6 +115,7 @@ impl State {
         let inode = self.number();
         let owner = forced.or(owner).unwrap_or(ROOT);
         let file = File {
+            link: false,
             inode,
             format,
             size,

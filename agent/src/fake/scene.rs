@@ -310,6 +310,7 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
             let owner = FileOwner { uid: 64055, gid: 108, mode: 0o600 };
             let inode = number;
             let file = File {
+                link: false,
                 inode,
                 format,
                 size,

@@ -44,6 +44,7 @@ pub fn complete(
         warnings.extend(snapshots::check(spec, name, &world.snapshots)?);
     }
     let source = world.source.as_ref().ok_or_else(|| missing(spec, route))?;
+    check_no_link(route, source)?;
     check_users(domain.map(|(name, _)| name), route, world, offline)?;
     snapshots::check_internal(&route.source.location, source)?;
     check_layers(host, route, source, &offline.layers)?;
@@ -125,6 +126,17 @@ fn missing(spec: &MigrateSpec, route: &Route) -> Refusal {
                 route.target
             ),
         ),
+    }
+}
+
+/// A link may lead out of the pool, to what no request may have copied; and it is not the volume that could be removed.
+fn check_no_link(route: &Route, source: &SourceFacts) -> Result<(), Refusal> {
+    match source {
+        SourceFacts::File(file) if file.link => Err(Refusal::new(
+            RefusalCode::UnsupportedSource,
+            format!("{} is a symbolic link: name the file it leads to", route.source.location),
+        )),
+        _ => Ok(()),
     }
 }
 

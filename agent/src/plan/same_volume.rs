@@ -49,6 +49,7 @@ mod tests {
 
     fn file(inode: u64) -> SourceFacts {
         SourceFacts::File(FileObservation {
+            link: false,
             identity: identity(inode),
             length: Bytes(0),
             allocated: Bytes(0),

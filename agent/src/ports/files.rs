@@ -22,6 +22,8 @@ pub struct FileOwner {
 /// One look at a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileObservation {
+    /// The name is a symbolic link; everything else is of the file it leads to.
+    pub link: bool,
     /// Device and inode.
     pub identity: Identity,
     /// Length in bytes.

@@ -12,7 +12,7 @@ use crate::plan::{Refusal, Route};
 use crate::ports::{
     BlockInfo, DomainState, ErrorClass, FileObservation, ImageHeader, PortError, Ports, Snapshots,
 };
-use crate::spec::{Bytes, VolumeFormat, VolumeLocation};
+use crate::spec::{Bytes, DomainUuid, VolumeFormat, VolumeLocation};
 
 /// Longer chains are not built by anybody; the bound ends a circle.
 const LONGEST_CHAIN: usize = 64;
@@ -30,7 +30,7 @@ pub(super) async fn look(
     let (seen, destination, other_user, users) = tokio::join!(
         source(ports, route),
         destination(ports, route),
-        users::other_user(ports, own, |image| image.may_be(&route.source.named)),
+        other_user(ports, own, route),
         open_by(ports, place, 0),
     );
     let source = seen?;
@@ -67,6 +67,19 @@ pub(super) async fn look(
     };
     let managed_save = domain.is_some_and(|domain| domain.managed_save);
     Ok((world, OfflineFacts { users, managed_save, layers, source_header: None }))
+}
+
+/// Another domain with the source as a disk or below one. Only a file is looked for in the headers of files.
+async fn other_user(
+    ports: &Ports,
+    own: Option<&DomainUuid>,
+    route: &Route,
+) -> Result<Option<String>, PortError> {
+    let is_it = |image: &Named| image.may_be(&route.source.named);
+    match &route.source.location {
+        VolumeLocation::Rbd { .. } => users::other_user(ports, own, is_it).await,
+        VolumeLocation::File { .. } => users::other_user_by_headers(ports, own, is_it).await,
+    }
 }
 
 fn kind(volume: &VolumeLocation) -> Kind {

@@ -29,6 +29,7 @@ impl Files for World {
         self.call(Method::ObserveFile, what, |state| {
             let Some(identity) = state.file_identity(path) else { return Ok(None) };
             Ok(state.files.get(path).map(|file| FileObservation {
+                link: file.link,
                 identity,
                 length: Bytes(match file.format {
                     VolumeFormat::Raw => file.size,

@@ -71,6 +71,7 @@ pub(super) fn observe(path: &Path, format: VolumeFormat) -> io::Result<Option<Fi
         }
     };
     Ok(Some(FileObservation {
+        link: std::fs::symlink_metadata(path)?.is_symlink(),
         identity: identity_of(&metadata),
         length: Bytes(metadata.len()),
         allocated: Bytes(metadata.blocks() * STAT_BLOCK),
