@@ -150,6 +150,9 @@ async fn lists_come_in_pages_newest_first() {
     let others = pb::ListOperationsRequest { domain: "db".into(), ..Default::default() };
     let others = client.list_operations(others).await.expect("a page").into_inner();
     assert!(others.operations.is_empty());
+    let list = pb::ListOperationsRequest { page_token: "nobody".into(), ..Default::default() };
+    let nowhere = client.list_operations(list).await.expect_err("what follows it is not known");
+    assert_eq!(nowhere.code(), tonic::Code::InvalidArgument, "{nowhere}");
 }
 
 /// A message whose first field is a number where text belongs.

@@ -475,6 +475,7 @@ async fn orphans_are_listed_and_removed_when_asked() {
         assert!(err.contains(words), "{err}");
     }
     assert_eq!(ended(at(&served, &["doctor", "--remove", "lost-1"])).await.0, 2);
+    assert_eq!(ended(at(&served, &["ops", "list", "--limit", "0"])).await.0, 2);
 }
 
 #[tokio::test]

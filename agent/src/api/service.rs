@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use tracing::{error, info};
 
 use super::agent::Agent;
-use super::convert::request;
+use super::convert::{InvalidRequest, request};
 use super::{pb, status, watch};
 use crate::engine::doctor::Orphans;
 use crate::engine::{CommandError, Decision, Examined};
@@ -123,7 +123,7 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
             !(request.unfinished_only && view.state.is_final())
                 && domain.as_ref().is_none_or(|domain| is_of(view, domain))
         });
-        Ok(Response::new(page(wanted, &request)))
+        Ok(Response::new(page(wanted, &request)?))
     }
 
     async fn watch_operation(
@@ -319,10 +319,12 @@ fn is_of(view: &OperationView, domain: &DomainReference) -> bool {
 }
 
 /// One page, beginning after the operation the token names.
+///
+/// Errors: there is no such operation, so that what is after it cannot be told.
 fn page(
     views: impl Iterator<Item = Arc<OperationView>>,
     request: &pb::ListOperationsRequest,
-) -> pb::ListOperationsResponse {
+) -> Result<pb::ListOperationsResponse, InvalidRequest> {
     let size = match request.page_size {
         0 => DEFAULT_PAGE,
         size => size.min(LARGEST_PAGE),
@@ -338,7 +340,11 @@ fn page(
         rest.by_ref().take(size as usize).map(|view| pb::Operation::from(&*view)).collect();
     let last = operations.last().map(|operation| operation.id.clone());
     let next_page_token = rest.next().and(last).unwrap_or_default();
-    pb::ListOperationsResponse { operations, next_page_token }
+    drop(rest);
+    if !begun {
+        return Err(InvalidRequest::PageToken(request.page_token.clone()));
+    }
+    Ok(pb::ListOperationsResponse { operations, next_page_token })
 }
 
 /// The user behind the connection, for the log.

@@ -381,7 +381,8 @@ pub enum OpsCommand {
         #[arg(long, value_name = "DOMAIN")]
         domain: Option<String>,
         /// At most so many
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50,
+              value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show one operation whole

@@ -11,6 +11,7 @@ use super::render::{json as shapes, operation};
 use crate::api::convert::words::{state_of, word};
 use crate::api::pb;
 use crate::api::status::{Exit, retry_exit, state_exit};
+use crate::operation::State;
 
 /// Shows what is known; nothing was changed.
 pub fn evidence(
@@ -25,6 +26,10 @@ pub fn evidence(
     }
     operation::show(shown, output);
     list(answer, output);
+    if state != State::NeedsOperator {
+        output::note(&format!("it is {state} and needs no operator: nothing is to be decided"));
+        return Ok(state_exit(state));
+    }
     for (keep, refused) in
         [("source", &answer.source_refused), ("destination", &answer.destination_refused)]
     {

@@ -308,6 +308,11 @@ async fn source(ports: &Ports, route: &Route) -> Result<Option<SourceFacts>, Ref
         VolumeLocation::File { path } => {
             match ports.files.observe(path, route.source.format).await {
                 Ok(file) => Ok(file.map(SourceFacts::File)),
+                // A folder, a pipe: no trouble of the pool's or of the host's.
+                Err(error) if error.class == ErrorClass::Unsupported => Err(Refusal::new(
+                    RefusalCode::UnsupportedSource,
+                    format!("the source {} is no volume: {}", path.display(), error.message),
+                )),
                 Err(error) => Err(pool_trouble("the source's pool", &error, Kind::File)),
             }
         }

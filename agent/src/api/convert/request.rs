@@ -55,6 +55,9 @@ pub enum InvalidRequest {
     /// No volume is encrypted like that.
     #[error("invalid volume.encryption: {0}")]
     Header(#[from] UnknownHeader),
+    /// A page begins after no operation of the list.
+    #[error("invalid page_token: {0:?} is no operation of this list; begin again without one")]
+    PageToken(String),
     /// A part of the message that must be there is not.
     #[error("the request has no {0}")]
     Missing(&'static str),
@@ -68,6 +71,7 @@ impl From<InvalidRequest> for Status {
                 status::refusal_status(&Refusal::new(RefusalCode::InvalidName, name.to_string()))
             }
             InvalidRequest::Bandwidth(_)
+            | InvalidRequest::PageToken(_)
             | InvalidRequest::IoTune(_)
             | InvalidRequest::Pool(_)
             | InvalidRequest::PoolType(_)
