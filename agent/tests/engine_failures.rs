@@ -266,6 +266,8 @@ async fn a_destination_replaced_before_the_pivot_is_never_pivoted_to() {
         let replaced = FailureCause::DestinationReplaced;
         fails(&stage, &request, replaced, Side::Destination).await;
         assert!(!stage.world.calls().contains(&Method::Pivot));
+        let view = stage.agent.engine.operation(&request.operation).await.expect("it is known");
+        assert!(view.warnings[0].contains("lost its name"), "{:?}", view.warnings);
     }
 }
 

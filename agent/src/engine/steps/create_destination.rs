@@ -213,6 +213,7 @@ async fn remove_our_own(owner: &mut Owner, volume: &VolumeLocation) -> Result<()
 pub async fn undo(owner: &mut Owner, private: &VolumeLocation) -> Result<(), UndoError> {
     let public = owner.plan.destination.clone();
     let mut left = Vec::new();
+    warn_of_lost_name(owner, &public);
     if let Some(identity) = owner.memory.created.clone()
         && let Err(error) = remove_patiently(owner, &public, Some(&identity)).await
     {
@@ -228,6 +229,18 @@ pub async fn undo(owner: &mut Owner, private: &VolumeLocation) -> Result<(), Und
         Ok(())
     } else {
         Err(UndoError::LeftBehind(left))
+    }
+}
+
+/// Whoever took the name of what was made here may have put it where no name leads to.
+fn warn_of_lost_name(owner: &mut Owner, public: &VolumeLocation) {
+    let replaced = owner.view.failure.as_ref().map(|failure| failure.cause);
+    let Some(identity) = owner.memory.created.clone() else { return };
+    if replaced == Some(FailureCause::DestinationReplaced) {
+        owner.warn(format!(
+            "what was made as {public} ({identity}) has lost its name to somebody else: if it is in the trash of its \
+             pool, it is to be removed there"
+        ));
     }
 }
 
