@@ -34,7 +34,7 @@ cases: build ## Real-world inputs with the right answers
 test-lab: build cases ## Tests on a writing guest in the lab
 	@tests/lab/with-lab.sh tests/run-lab-tests.sh
 
-test-trixie: build ## What only a newer libvirt and QEMU can do, in a Debian 13 beside the lab (test-lab ends with it too)
+test-trixie: build ## What only a newer libvirt and QEMU can do, in a Debian 13 beside the lab (by hand: it fetches 600 MiB the first time)
 	@tests/lab/with-lab.sh tests/run-trixie-tests.sh
 
 lab-up: ## Start the lab: a one-node Ceph, a private libvirtd, file pools (LAB=trixie: and a libvirtd of Debian 13)

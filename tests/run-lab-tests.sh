@@ -30,7 +30,6 @@ log=$LAB/tests.log
     timeout --kill-after=10 1500 bash -c "run --test native --test native_qemu --test real_ports --test contract" || failed=yes
     timeout --kill-after=10 2700 bash -c "run --test 'lab_*'" || failed=yes
     timeout --kill-after=10 1500 tests/run-torture.sh --agent 10 --libvirtd 4 --qemu 2 --seed 1 || failed=yes
-    tests/run-trixie-tests.sh || failed=yes
     if [[ -n $failed ]]; then
       echo "lab tests: some failed" >&2
       exit 1
