@@ -63,6 +63,15 @@ fn a_file_pool_that_fills_up_is_told_in_qemus_words() -> Outcome {
     stand.end()
 }
 
+/// What a pool of Ceph holds, as its quota counts it.
+fn stored(stand: &Stand, pool: &str) -> Result<u64, LabError> {
+    let text = stand.ceph(&["df", "--format", "json"])?;
+    let df: serde_json::Value = serde_json::from_str(&text).expect("it was asked for JSON");
+    let mut pools = df["pools"].as_array().expect("a list of pools").iter();
+    let found = pools.find(|found| found["name"] == pool).expect("the lab has the pool");
+    Ok(found["stats"]["stored"].as_u64().expect("a number of bytes"))
+}
+
 /// Lifts the quota of `vf-b` whatever happens.
 struct Quota<'a>(&'a Stand);
 
@@ -77,9 +86,10 @@ fn a_ceph_pool_about_to_fill_up_stops_the_copy_and_not_the_guest() -> Outcome {
     let stand = Stand::new("quota", 710)?;
     let id = stand.copying("vdb", "ceph-b", &SLOW)?;
     let quota = Quota(&stand);
-    // More than is written so far, less than the disk and the reserve: the agent looks at the pool while it copies, and
+    // More than there is so far, less than the disk and the reserve: the agent looks at the pool while it copies, and
     // ends the copy before writes to it hang.
-    stand.ceph(&["osd", "pool", "set-quota", "vf-b", "max_bytes", "209715200"])?;
+    let room = (stored(&stand, "vf-b")? + (400 << 20)).to_string();
+    stand.ceph(&["osd", "pool", "set-quota", "vf-b", "max_bytes", &room])?;
     let ends = |operation: &serde_json::Value| {
         operation["state"] == "rolling-back" || operation["state"] == "failed"
     };
