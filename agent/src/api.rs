@@ -1,15 +1,17 @@
 //! The gRPC edge: the `volferry.v1` service, its listener, and the only place where protobuf meets domain types.
 //!
 //! [`convert`] validates what comes in and describes what goes out, [`status`] is the one table from refusals to
-//! status and exit codes, [`service`] forwards calls to an [`Agent`], [`server`] serves it. No decision about a
+//! status and exit codes, [`access`] knows who may call what, [`service`] forwards calls to an [`Agent`], [`server`] serves it. No decision about a
 //! move is made here, and no protobuf type travels further in.
 
+pub mod access;
 pub mod agent;
 pub mod convert;
 pub mod server;
 pub mod service;
 pub mod socket;
 pub mod status;
+pub mod tls;
 mod watch;
 
 pub use agent::Agent;

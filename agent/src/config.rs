@@ -3,6 +3,7 @@
 //! Unknown keys are errors, and every error names the file, the pool and the rule. Nothing is looked up: whether a
 //! pool can be used is seen when it is used. Secrets are never in the file, only their libvirt uuid or a path.
 
+pub mod access;
 mod limits;
 pub mod pool;
 pub(crate) mod raw;
@@ -14,10 +15,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use access::{Client, Role, Tls};
 pub use pool::PoolError;
 use raw::RawConfig;
 pub use rules::InvalidValue;
 
+use crate::facts::HostFacts;
 use crate::spec::{Limits, Pool, PoolName, RequestPools};
 
 /// Where the configuration is when nothing else is said.
@@ -34,8 +37,18 @@ const DEFAULT_LIBVIRT_URI: &str = "qemu:///system";
 pub struct Config {
     /// The name of this host, to which local pools belong.
     pub host_name: String,
+    /// The file it was read from; none: a text.
+    pub file: Option<PathBuf>,
     /// The unix socket the daemon listens on.
     pub socket: PathBuf,
+    /// Whose group may connect to it; none: the daemon's own.
+    pub socket_group: Option<String>,
+    /// What whoever connects to it may do.
+    pub socket_role: Role,
+    /// The listener on the network; none: there is none.
+    pub tls: Option<Tls>,
+    /// Who may connect there.
+    pub clients: Vec<Client>,
     /// The folder of the journal.
     pub state_dir: PathBuf,
     /// The libvirt connection.
@@ -80,6 +93,9 @@ pub enum ConfigRule {
         /// What is wrong with it.
         rule: InvalidValue,
     },
+    /// The clients and the listener they come to.
+    #[error(transparent)]
+    Access(#[from] access::AccessRule),
     /// Two pools have one name.
     #[error("pool {0:?} is defined twice")]
     PoolTwice(String),
@@ -98,7 +114,8 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let named = |rule| ConfigError { file: path.display().to_string(), rule };
         let text = fs::read_to_string(path).map_err(|error| named(ConfigRule::Read(error)))?;
-        Self::resolve(&text).map_err(named)
+        let config = Self::resolve(&text).map_err(named)?;
+        Ok(Self { file: Some(path.to_owned()), ..config })
     }
 
     /// Checks a text.
@@ -111,11 +128,32 @@ impl Config {
         self.pools.iter().find(|pool| pool.name == *name)
     }
 
+    /// What the engine is told of it.
+    pub fn host_facts(&self) -> HostFacts {
+        HostFacts {
+            host_name: self.host_name.clone(),
+            pools: self.pools.clone(),
+            limits: self.limits,
+            source_retention: self.source_retention,
+            request_pools: self.request_pools.clone(),
+        }
+    }
+
     fn resolve(text: &str) -> Result<Self, ConfigRule> {
         let raw: RawConfig = toml::from_str(text).map_err(ConfigRule::Shape)?;
         let value = |key| move |rule| ConfigRule::Value { key, rule };
         let state_dir = raw.state_dir.as_deref().unwrap_or(DEFAULT_STATE_DIR);
+        let (tls, clients) = access::resolve(raw.tls, raw.clients)?;
         Ok(Self {
+            file: None,
+            socket_group: raw
+                .socket_group
+                .map(rules::word)
+                .transpose()
+                .map_err(value("socket_group"))?,
+            socket_role: raw.socket_role.unwrap_or(Role::Admin),
+            tls,
+            clients,
             host_name: rules::word(raw.host_name).map_err(value("host_name"))?,
             socket: rules::listen(raw.listen.as_deref()).map_err(value("listen"))?,
             state_dir: rules::absolute(state_dir).map_err(value("state_dir"))?,

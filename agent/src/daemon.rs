@@ -6,6 +6,7 @@
 #[cfg(feature = "testing")]
 mod kill_point;
 mod lock;
+pub mod reload;
 
 use std::io;
 use std::path::PathBuf;
@@ -19,12 +20,15 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 pub use lock::{LockError, StateLock};
+use reload::Reloader;
 
+use crate::api::access::{Access, Rules};
+use crate::api::server::Doors;
 use crate::api::socket::{Socket, SocketError};
+use crate::api::tls::{TlsError, TlsListenError, TlsListener};
 use crate::api::{Agent, server};
 use crate::config::{self, Config, ConfigError};
 use crate::engine::{Engine, Tuning};
-use crate::facts::HostFacts;
 use crate::host::copies::HostCopies;
 use crate::host::files::HostFiles;
 use crate::host::images::{HostImages, ImageTimeouts};
@@ -69,6 +73,12 @@ pub enum DaemonError {
     /// The socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The certificates.
+    #[error("tls")]
+    Tls(#[from] TlsError),
+    /// The listener on the network.
+    #[error(transparent)]
+    Listen(#[from] TlsListenError),
     /// The listener of the metrics.
     #[error(transparent)]
     Metrics(#[from] ListenError),
@@ -103,6 +113,7 @@ pub fn main() -> ExitCode {
 fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
     let config = Config::load(&arguments.config)?;
     if arguments.check_config {
+        Rules::read(&config)?;
         let pools = config.pools.len();
         report::to_stdout(&format!("{}: valid, {pools} pools", arguments.config.display()));
         return Ok(());
@@ -145,14 +156,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
     let journal = Journal::open(&config.state_dir.join(JOURNAL))?;
     #[cfg(feature = "testing")]
     let journal = kill_point::arm(journal);
-    let host = HostFacts {
-        host_name: config.host_name.clone(),
-        pools: config.pools.clone(),
-        limits: config.limits,
-        source_retention: config.source_retention,
-        request_pools: config.request_pools.clone(),
-    };
-    Ok(Engine::start(ports, journal, host, Tuning::default()).await?)
+    Ok(Engine::start(ports, journal, config.host_facts(), Tuning::default()).await?)
 }
 
 /// Listens, says READY, and serves until `stop`.
@@ -161,12 +165,20 @@ pub async fn serve<A: Agent>(
     agent: Arc<A>,
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
+    // Taken before READY is told: until then, the signal ends the daemon.
+    let hangups = signal(SignalKind::hangup()).map_err(DaemonError::Runtime)?;
     // Bound before READY is told, so that a taken address is seen at the start.
     let metrics = match config.metrics {
         Some(address) => Some(Listener::bind(address).await?),
         None => None,
     };
-    let Socket { listener, file: _file } = Socket::bind(&config.socket).await?;
+    let access = Arc::new(Access::new(Rules::read(config)?));
+    let tls = match &config.tls {
+        Some(tls) => Some(TlsListener::bind(tls.listen).await?),
+        None => None,
+    };
+    let group = config.socket_group.as_deref();
+    let Socket { listener, file: _file } = Socket::bind_for(&config.socket, group).await?;
     let _scrapes = metrics.map(|listener| {
         info!(address = %listener.address(), "listening for scrapes of the metrics");
         let (agent, stop) = (Arc::clone(&agent), stop.clone());
@@ -176,9 +188,16 @@ pub async fn serve<A: Agent>(
         };
         AbortOnDropHandle::new(tokio::spawn(listener.serve(page, stop)))
     });
+    if let Some(tls) = &tls {
+        info!(address = %tls.address(), clients = config.clients.len(), "listening, mutual TLS only");
+    }
     info!(socket = %config.socket.display(), pools = config.pools.len(), "listening");
+    let reloader = Reloader::new(config, Arc::clone(&agent), Arc::clone(&access));
+    let _reloading =
+        reloader.map(|reloader| AbortOnDropHandle::new(tokio::spawn(reloader.run(hangups))));
     notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
-    let served = server::serve(agent, listener, stop).await;
+    let doors = Doors { socket: listener, tls };
+    let served = server::serve(agent, doors, access, stop).await;
     notify(&[sd_notify::NotifyState::Stopping]);
     info!("stopped; copies that run go on");
     Ok(served?)

@@ -32,8 +32,8 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 
-use context::Context;
 pub use context::Tuning;
+use context::{Context, Parts};
 pub use health::Health;
 pub use inventory::{DiskListing, HostListing, PoolListing};
 pub use leftovers::{LeftoverError, Retried};
@@ -44,12 +44,10 @@ pub use resolve::{Decision, Examined};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use turns::Turns;
 
 use crate::facts::HostFacts;
 use crate::journal::{Journal, JournalError, StoredOperation, Wish};
-use crate::metrics::{Kept, Metrics, Recovery};
-use crate::operation::queue::Places;
+use crate::metrics::{Kept, Recovery};
 use crate::operation::{Admission, OperationView, State};
 use crate::plan::{Plan, Refusal, RefusalCode, being_made, snapshots};
 use crate::ports::Ports;
@@ -113,20 +111,9 @@ impl Engine {
         let unfinished = journal.unfinished().await?;
         let finished = journal.finished(FINISHED_AT_HAND).await?;
         let registry = Arc::new(Registry::new(finished, FINISHED_AT_HAND));
-        let turns = Arc::new(Turns::new(Places::new(&host.limits, &host.pools)));
-        let metrics = Metrics::new(&host.pools);
+        let parts = Parts { ports, journal, host, tuning };
         let engine = Self {
-            context: Arc::new(Context {
-                ports,
-                journal,
-                host,
-                tuning,
-                registry: Arc::clone(&registry),
-                turns,
-                librbd: probe::Known::default(),
-                metrics,
-                removals: tokio::sync::Mutex::default(),
-            }),
+            context: Arc::new(Context::new(parts, Arc::clone(&registry))),
             registry,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -158,6 +145,11 @@ impl Engine {
         }
         let (context, health) = (Arc::clone(&self.context), self.health.clone());
         self.spawn(health::follow_recovery(context, resumed, health));
+    }
+
+    /// Takes other pools and limits from now on; operations that run are not touched.
+    pub fn configure(&self, host: HostFacts) {
+        self.context.configure(host);
     }
 
     /// A task that ends with the engine.

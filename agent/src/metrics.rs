@@ -7,6 +7,7 @@ pub mod listener;
 mod series;
 
 use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use series::{ByCause, ByCode, ByKind, ByOutcome, ByPools, ByReason, ByState, Series};
@@ -43,7 +44,7 @@ pub struct Kept {
 #[derive(Debug)]
 pub struct Metrics {
     series: Series,
-    pools: HashSet<PoolName>,
+    pools: RwLock<HashSet<PoolName>>,
     /// One scrape at a time: its gauges are set and printed as one.
     scrape: Mutex<()>,
 }
@@ -68,8 +69,12 @@ impl Metrics {
         for recovery in [Recovery::Restart, Recovery::Fault] {
             let _ = series.recoveries.get_or_create(&ByReason { reason: recovery.as_str() });
         }
-        let pools = pools.iter().map(|pool| pool.name.clone()).collect();
-        Self { series, pools, scrape: Mutex::default() }
+        Self { series, pools: RwLock::new(names(pools)), scrape: Mutex::default() }
+    }
+
+    /// The pools that labels may name from now on.
+    pub fn name_pools(&self, pools: &[Pool]) {
+        *self.pools.write().unwrap_or_else(PoisonError::into_inner) = names(pools);
     }
 
     /// A request was refused.
@@ -150,11 +155,16 @@ impl Metrics {
     }
 
     fn pool(&self, name: Option<&PoolName>) -> String {
-        match name.filter(|name| self.pools.contains(name)) {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        match name.filter(|name| pools.contains(name)) {
             Some(name) => name.to_string(),
             None => OTHER_POOL.to_owned(),
         }
     }
+}
+
+fn names(pools: &[Pool]) -> HashSet<PoolName> {
+    pools.iter().map(|pool| pool.name.clone()).collect()
 }
 
 impl Recovery {

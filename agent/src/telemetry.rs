@@ -26,7 +26,9 @@ pub fn init() -> Result<(), TelemetryError> {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
         .with_env_var(FILTER_VARIABLE)
-        .from_env()?;
+        .from_env()?
+        // Whatever else is silenced, what was commanded is on record.
+        .add_directive("volferry::audit=info".parse().expect("a plain directive"));
     let plain = tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none())

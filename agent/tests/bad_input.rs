@@ -40,7 +40,9 @@ impl Host {
         let agent = Arc::new(stage.agent.engine.clone());
         let serving = tokio::spawn(async move {
             let _file = file;
-            server::serve(agent, listener, CancellationToken::new()).await.expect("it serves");
+            server::serve(agent, listener, Arc::default(), CancellationToken::new())
+                .await
+                .expect("it serves");
         });
         let channel = connect(&socket).await;
         let client = Client::new(channel.clone());

@@ -237,3 +237,44 @@ async fn a_deadline_also_counts_in_the_queue() {
     assert_eq!((view.state, cause), (State::Failed, Some(FailureCause::Deadline)));
     assert!(began.elapsed() < Duration::from_secs(62));
 }
+
+#[tokio::test(start_paused = true)]
+async fn more_places_let_more_run_and_fewer_stop_nobody() {
+    let queue = Queue::new(one_at_a_time).await;
+    queue.waits(2, "place 2").await;
+    let engine = &queue.stage.agent.engine;
+    let mut host = queue.stage.scene.host.clone();
+    host.limits.operations_per_host = 2;
+    engine.configure(host.clone());
+    queue.stage.reaches(&queue.requests[1], State::Copying).await;
+    assert_eq!(queue.view(0).await.state, State::Copying);
+    queue.waits(2, "takes 2 at a time; place 1").await;
+    host.limits.operations_per_host = 1;
+    engine.configure(host);
+    queue.waits(2, "takes 1 at a time; place 1").await;
+    for number in 0..3 {
+        assert_eq!(queue.end(number).await.state, State::Succeeded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_taken_out_lets_its_copy_end_and_takes_no_other() {
+    let queue = Queue::new(one_at_a_time).await;
+    let engine = &queue.stage.agent.engine;
+    let mut host = queue.stage.scene.host.clone();
+    host.pools.retain(|pool| pool.name.as_str() != "nfs-1");
+    // More than there is: a copy that runs keeps the reserve it began with.
+    host.limits.reserve.at_least = volferry_agent::spec::Bytes(u64::MAX);
+    engine.configure(host);
+    let refusal = engine.migrate(queue.guests[0].request("nfs-1")).await.expect_err("it is gone");
+    assert!(matches!(refusal.code, RefusalCode::PoolUnknown | RefusalCode::Busy), "{refusal}");
+    assert_eq!(queue.end(0).await.state, State::Succeeded);
+    let failed = queue.end(1).await;
+    assert_eq!(failed.state, State::Failed);
+    let failure = failed.failure.as_ref().expect("its cause");
+    assert!(failure.text.contains("nfs-1"), "{failure:?}");
+    engine.configure(queue.stage.scene.host.clone());
+    let again = queue.guests[0].request("nfs-1");
+    queue.stage.begin(&again).await;
+    assert_eq!(queue.stage.agent.end(&again.operation).await.state, State::Succeeded);
+}

@@ -12,6 +12,7 @@ use crate::engine::{
     CommandError, Decision, DiskListing, Engine, Examined, Health, HostListing, LeftoverError,
     PoolListing, Retried, ViewReceiver,
 };
+use crate::facts::HostFacts;
 use crate::journal::JournalError;
 use crate::operation::{Leftover, OperationView};
 use crate::plan::{Plan, Refusal};
@@ -87,6 +88,9 @@ pub trait Agent: Send + Sync + 'static {
 
     /// The host.
     async fn host(&self) -> HostListing;
+
+    /// Takes other pools and limits from now on; operations that run are not touched.
+    fn configure(&self, host: HostFacts);
 
     /// Whether the agent can do its work, and every change of that.
     fn health(&self) -> watch::Receiver<Health>;
@@ -187,6 +191,10 @@ impl Agent for Engine {
 
     async fn host(&self) -> HostListing {
         Engine::host(self).await
+    }
+
+    fn configure(&self, host: HostFacts) {
+        Engine::configure(self, host);
     }
 
     fn health(&self) -> watch::Receiver<Health> {

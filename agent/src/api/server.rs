@@ -8,13 +8,16 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::access::{Access, Guard};
 use super::agent::Agent;
 use super::pb;
 use super::service::Service;
+use super::tls::TlsListener;
 use crate::engine::Health;
 
 const SERVICE: &str = pb::volferry_server::SERVICE_NAME;
@@ -23,6 +26,27 @@ const SERVICE: &str = pb::volferry_server::SERVICE_NAME;
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 /// How long calls in flight may take to end once the server stops.
 const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// A client on the network that does not answer for so long has gone.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Calls at a time on one connection, and the headers of one.
+const STREAMS: u32 = 128;
+const LARGEST_HEADERS: u32 = 16 * 1024;
+
+/// Where calls come in.
+#[derive(Debug)]
+pub struct Doors {
+    /// The unix socket.
+    pub socket: UnixListener,
+    /// The listener on the network.
+    pub tls: Option<TlsListener>,
+}
+
+impl From<UnixListener> for Doors {
+    fn from(socket: UnixListener) -> Self {
+        Self { socket, tls: None }
+    }
+}
 
 /// Why serving ended early.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +62,8 @@ pub enum ServeError {
 /// Serves until `stop`: watch streams then end, calls in flight get a few seconds, operations go on.
 pub async fn serve<A: Agent>(
     agent: Arc<A>,
-    listener: UnixListener,
+    doors: impl Into<Doors>,
+    access: Arc<Access>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
@@ -54,16 +79,9 @@ pub async fn serve<A: Agent>(
     let service = Service::new(agent, stop.clone(), commands.clone());
     let service = pb::volferry_server::VolferryServer::new(service)
         .max_decoding_message_size(LARGEST_MESSAGE);
-    let serving = Server::builder()
-        .add_service(service)
-        .add_service(health)
-        .add_service(reflection)
-        .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listener),
-            stop.clone().cancelled_owned(),
-        );
+    let routes = Routes::new(service).add_service(health).add_service(reflection);
     let served = tokio::select! {
-        ended = serving => ended.map_err(ServeError::from),
+        ended = listen(doors.into(), routes, access, stop.clone()) => ended.map_err(ServeError::from),
         () = async { stop.cancelled().await; tokio::time::sleep(LAST_CALLS).await } => {
             tracing::warn!("calls in flight were cut off");
             Ok(())
@@ -75,6 +93,32 @@ pub async fn serve<A: Agent>(
         tracing::warn!("commands in flight were cut off");
     }
     served
+}
+
+/// The same services at every door, all behind the one guard.
+async fn listen(
+    doors: Doors,
+    routes: Routes,
+    access: Arc<Access>,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let server = || {
+        Server::builder()
+            .max_concurrent_streams(STREAMS)
+            .http2_max_header_list_size(LARGEST_HEADERS)
+            .layer(Guard::new(Arc::clone(&access)))
+    };
+    let local = server().add_routes(routes.clone()).serve_with_incoming_shutdown(
+        UnixListenerStream::new(doors.socket),
+        stop.clone().cancelled_owned(),
+    );
+    let Some(listener) = doors.tls else { return local.await };
+    let incoming = listener.incoming(Arc::clone(&access), stop.clone());
+    let remote = server()
+        .http2_keepalive_interval(Some(SILENCE))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned());
+    tokio::try_join!(local, remote).map(|((), ())| ())
 }
 
 /// Tells every change of the agent's health, of the service and of the server as a whole.

@@ -7,18 +7,17 @@ use std::sync::Arc;
 use futures::Stream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status};
 use tracing::{error, info};
 
+use super::access::{About, Call, Entry, rights};
 use super::agent::Agent;
 use super::convert::{InvalidRequest, request};
 use super::{pb, status, watch};
 use crate::engine::doctor::Orphans;
 use crate::engine::{CommandError, Decision, Examined};
 use crate::operation::OperationView;
-use crate::plan::Refusal;
-use crate::spec::{DomainReference, MigrateSpec};
+use crate::spec::{DomainReference, MigrateSpec, Subject};
 
 const DEFAULT_PAGE: u32 = 100;
 const LARGEST_PAGE: u32 = 1000;
@@ -40,17 +39,44 @@ impl<A: Agent> Service<A> {
         Self { agent, stop, commands }
     }
 
-    /// Runs a command to its end even when its client goes away: a dropped call must not leave half of one behind.
-    async fn whole<T, F>(&self, command: impl FnOnce(Arc<A>) -> F) -> Result<T, Status>
+    /// Runs a command to its end even when its client goes away, and says in its entry how it ended: a dropped call
+    /// must not leave half of one behind.
+    async fn whole<T, F>(
+        &self,
+        entry: &Entry,
+        command: impl FnOnce(Arc<A>) -> F,
+    ) -> Result<T, Status>
     where
         T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
     {
-        let running = self.commands.spawn(command(Arc::clone(&self.agent)));
-        running.await.map_err(|error| {
+        let (entry, command) = (entry.clone(), command(Arc::clone(&self.agent)));
+        let running = self.commands.spawn(async move {
+            let answer = command.await;
+            entry.ended(&answer);
+            answer
+        });
+        running.await.unwrap_or_else(|error| {
             error!(%error, "a command failed");
-            Status::internal("the agent failed at this; its log has the whole story")
+            Err(Status::internal("the agent failed at this; its log has the whole story"))
         })
+    }
+
+    /// The same of a command to an operation.
+    async fn commands<T, F>(
+        &self,
+        entry: &Entry,
+        command: impl FnOnce(Arc<A>) -> F,
+    ) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, CommandError>> + Send + 'static,
+    {
+        let command = |agent| {
+            let running = command(agent);
+            async move { running.await.map_err(|error| status::command_status(&error)) }
+        };
+        self.whole(entry, command).await
     }
 }
 
@@ -59,22 +85,29 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
     type WatchOperationStream = OperationStream;
 
     async fn migrate(&self, request: Request<pb::MigrateRequest>) -> Answer<pb::Operation> {
-        let caller = caller(&request);
-        let spec = MigrateSpec::try_from(request.into_inner())?;
-        info!(
-            operation = %spec.operation, subject = %spec.subject, to = %spec.to,
-            caller, "migration asked for"
-        );
+        let (call, request) = Call::of(request)?;
+        let needed = rights::needed_by_content(&request);
+        let spec = MigrateSpec::try_from(request)?;
+        call.entry.begins(about(&spec));
+        call.may(needed)?;
         let id = spec.operation.clone();
-        let answer = self.whole(|agent| async move { agent.migrate(spec).await }).await?;
-        if let Err(refusal) = &answer {
-            info!(operation = %id, code = %refusal.code, reason = refusal.message, "refused");
-        }
-        admitted(answer)
+        let command = |agent: Arc<A>| async move {
+            agent.migrate(spec).await.map_err(|refusal| {
+                info!(operation = %id, code = %refusal.code, reason = refusal.message, "refused");
+                status::refusal_status(&refusal)
+            })
+        };
+        shown(&self.whole(&call.entry, command).await?)
     }
 
     async fn plan(&self, request: Request<pb::PlanRequest>) -> Answer<pb::PlanResponse> {
-        let spec = MigrateSpec::try_from(request.into_inner())?;
+        let (call, request) = Call::of(request)?;
+        let needed = request.request.as_ref().map(rights::needed_by_content);
+        let spec = MigrateSpec::try_from(request)?;
+        if let Some(needed) = needed {
+            call.entry.concerns(about(&spec));
+            call.may(needed)?;
+        }
         match self.agent.plan(spec).await {
             Ok(plan) => Ok(Response::new(pb::PlanResponse::from(&plan))),
             Err(refusal) => Err(status::refusal_status(&refusal)),
@@ -141,61 +174,68 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         &self,
         request: Request<pb::CancelOperationRequest>,
     ) -> Answer<pb::Operation> {
-        let caller = caller(&request);
-        let id = request::operation_id(request.into_inner().operation_id)?;
-        info!(operation = %id, caller, "cancel asked for");
-        commanded(self.whole(|agent| async move { agent.cancel(&id).await }).await?)
+        let (call, request) = Call::of(request)?;
+        let id = request::operation_id(request.operation_id)?;
+        call.entry.begins(About::operation(&id));
+        let command = |agent: Arc<A>| async move { agent.cancel(&id).await };
+        shown(&self.commands(&call.entry, command).await?)
     }
 
     async fn complete_operation(
         &self,
         request: Request<pb::CompleteOperationRequest>,
     ) -> Answer<pb::Operation> {
-        let caller = caller(&request);
-        let id = request::operation_id(request.into_inner().operation_id)?;
-        info!(operation = %id, caller, "pivot asked for");
-        commanded(self.whole(|agent| async move { agent.complete(&id).await }).await?)
+        let (call, request) = Call::of(request)?;
+        let id = request::operation_id(request.operation_id)?;
+        call.entry.begins(About::operation(&id));
+        let command = |agent: Arc<A>| async move { agent.complete(&id).await };
+        shown(&self.commands(&call.entry, command).await?)
     }
 
     async fn set_bandwidth(
         &self,
         request: Request<pb::SetBandwidthRequest>,
     ) -> Answer<pb::Operation> {
-        let caller = caller(&request);
-        let request = request.into_inner();
+        let (call, request) = Call::of(request)?;
         let limit = request::bandwidth(request.bandwidth_bytes_per_second)?;
         let id = request::operation_id(request.operation_id)?;
-        info!(operation = %id, limit = limit.map(u64::from), caller, "bandwidth asked for");
-        commanded(self.whole(|agent| async move { agent.set_bandwidth(&id, limit).await }).await?)
+        let detail = limit.map_or("no limit".to_owned(), |limit| limit.to_string());
+        call.entry.begins(About { detail: Some(detail), ..About::operation(&id) });
+        let command = |agent: Arc<A>| async move { agent.set_bandwidth(&id, limit).await };
+        shown(&self.commands(&call.entry, command).await?)
     }
 
     async fn resolve_operation(
         &self,
         request: Request<pb::ResolveOperationRequest>,
     ) -> Answer<pb::ResolveOperationResponse> {
-        let caller = caller(&request);
-        let request = request.into_inner();
+        let (call, request) = Call::of(request)?;
         let keep = request::kept(&request)?;
         let remove_other = request.remove_other;
         let id = request::operation_id(request.operation_id)?;
         let Some(keep) = keep else {
-            return examined(self.agent.examine(&id).await);
+            let detail = Some("only the evidence".to_owned());
+            call.entry.begins(About { detail, ..About::operation(&id) });
+            let command = |agent: Arc<A>| async move { agent.examine(&id).await };
+            return examined(&self.commands(&call.entry, command).await?);
         };
-        let by = caller.map_or("an unknown caller".to_owned(), |uid| format!("uid {uid}"));
-        info!(operation = %id, %keep, remove_other, caller, "resolving asked for");
-        let decision = Decision { keep, remove_other, by };
-        let answer = self.whole(|agent| async move { agent.resolve(&id, decision).await }).await?;
-        examined(answer)
+        let other = if remove_other { ", the other one removed" } else { "" };
+        let detail = Some(format!("keep {keep}{other}"));
+        call.entry.begins(About { detail, ..About::operation(&id) });
+        let decision = Decision { keep, remove_other, by: call.caller.who.to_string() };
+        let command = |agent: Arc<A>| async move { agent.resolve(&id, decision).await };
+        examined(&self.commands(&call.entry, command).await?)
     }
 
     async fn settle_operation(
         &self,
         request: Request<pb::SettleOperationRequest>,
     ) -> Answer<pb::ResolveOperationResponse> {
-        let caller = caller(&request);
-        let id = request::operation_id(request.into_inner().operation_id)?;
-        info!(operation = %id, caller, "settling asked for");
-        examined(self.whole(|agent| async move { agent.settle(&id).await }).await?)
+        let (call, request) = Call::of(request)?;
+        let id = request::operation_id(request.operation_id)?;
+        call.entry.begins(About::operation(&id));
+        let command = |agent: Arc<A>| async move { agent.settle(&id).await };
+        examined(&self.commands(&call.entry, command).await?)
     }
 
     async fn list_leftovers(
@@ -212,27 +252,28 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         &self,
         request: Request<pb::RetryLeftoverRequest>,
     ) -> Answer<pb::RetryLeftoverResponse> {
-        let caller = caller(&request);
-        let id = request::leftover_id(request.into_inner().leftover_id)?;
-        info!(leftover = %id, caller, "retry asked for");
-        let retried = self.whole(|agent| async move { agent.retry_leftover(&id).await }).await?;
-        match retried {
-            Ok(retried) => Ok(Response::new(pb::RetryLeftoverResponse::from(&retried))),
-            Err(error) => Err(status::leftover_status(&error)),
-        }
+        let (call, request) = Call::of(request)?;
+        let id = request::leftover_id(request.leftover_id)?;
+        call.entry.begins(About { leftover: Some(id.to_string()), ..About::default() });
+        let command = |agent: Arc<A>| async move {
+            agent.retry_leftover(&id).await.map_err(|error| status::leftover_status(&error))
+        };
+        let retried = self.whole(&call.entry, command).await?;
+        Ok(Response::new(pb::RetryLeftoverResponse::from(&retried)))
     }
 
     async fn forget_leftover(
         &self,
         request: Request<pb::ForgetLeftoverRequest>,
     ) -> Answer<pb::Leftover> {
-        let caller = caller(&request);
-        let id = request::leftover_id(request.into_inner().leftover_id)?;
-        info!(leftover = %id, caller, "forgetting asked for");
-        match self.whole(|agent| async move { agent.forget_leftover(&id).await }).await? {
-            Ok(leftover) => Ok(Response::new(pb::Leftover::from(&leftover))),
-            Err(error) => Err(status::leftover_status(&error)),
-        }
+        let (call, request) = Call::of(request)?;
+        let id = request::leftover_id(request.leftover_id)?;
+        call.entry.begins(About { leftover: Some(id.to_string()), ..About::default() });
+        let command = |agent: Arc<A>| async move {
+            agent.forget_leftover(&id).await.map_err(|error| status::leftover_status(&error))
+        };
+        let leftover = self.whole(&call.entry, command).await?;
+        Ok(Response::new(pb::Leftover::from(&leftover)))
     }
 
     async fn list_orphans(
@@ -249,16 +290,14 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
         &self,
         request: Request<pb::RemoveOrphanRequest>,
     ) -> Answer<pb::ListOrphansResponse> {
-        let caller = caller(&request);
-        let id = request::operation_id(request.into_inner().operation_id)?;
-        info!(operation = %id, caller, "removal of orphans asked for");
-        match self.whole(|agent| async move { agent.remove_orphan(&id).await }).await? {
-            Ok(found) => {
-                let removed = Orphans { found, unread: vec![] };
-                Ok(Response::new(pb::ListOrphansResponse::from(&removed)))
-            }
-            Err(error) => Err(status::orphan_status(&error)),
-        }
+        let (call, request) = Call::of(request)?;
+        let id = request::operation_id(request.operation_id)?;
+        call.entry.begins(About::operation(&id));
+        let command = |agent: Arc<A>| async move {
+            agent.remove_orphan(&id).await.map_err(|error| status::orphan_status(&error))
+        };
+        let removed = Orphans { found: self.whole(&call.entry, command).await?, unread: vec![] };
+        Ok(Response::new(pb::ListOrphansResponse::from(&removed)))
     }
 
     async fn list_disks(
@@ -291,11 +330,22 @@ impl<A: Agent> pb::volferry_server::Volferry for Service<A> {
     }
 }
 
-fn admitted(answer: Result<Arc<OperationView>, Refusal>) -> Answer<pb::Operation> {
-    match answer {
-        Ok(view) => Ok(Response::new(pb::Operation::from(&*view))),
-        Err(refusal) => Err(status::refusal_status(&refusal)),
+/// What a request is about, for the audit: names only.
+fn about(spec: &MigrateSpec) -> About {
+    let about = About { to: Some(spec.to.to_string()), ..About::operation(&spec.operation) };
+    match &spec.subject {
+        Subject::Disk { domain, disk } => {
+            About { domain: Some(domain.to_string()), disk: Some(disk.to_string()), ..about }
+        }
+        Subject::Volume { volume_pool, volume_name, .. } => {
+            About { volume: Some(format!("{volume_pool}/{volume_name}")), ..about }
+        }
     }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "it is the answer itself")]
+fn shown(view: &Arc<OperationView>) -> Answer<pb::Operation> {
+    Ok(Response::new(pb::Operation::from(&**view)))
 }
 
 fn commanded(answer: Result<Arc<OperationView>, CommandError>) -> Answer<pb::Operation> {
@@ -305,11 +355,9 @@ fn commanded(answer: Result<Arc<OperationView>, CommandError>) -> Answer<pb::Ope
     }
 }
 
-fn examined(answer: Result<Examined, CommandError>) -> Answer<pb::ResolveOperationResponse> {
-    match answer {
-        Ok(examined) => Ok(Response::new(pb::ResolveOperationResponse::from(&examined))),
-        Err(error) => Err(status::command_status(&error)),
-    }
+#[allow(clippy::unnecessary_wraps, reason = "it is the answer itself")]
+fn examined(examined: &Examined) -> Answer<pb::ResolveOperationResponse> {
+    Ok(Response::new(pb::ResolveOperationResponse::from(examined)))
 }
 
 fn is_of(view: &OperationView, domain: &DomainReference) -> bool {
@@ -345,10 +393,4 @@ fn page(
         return Err(InvalidRequest::PageToken(request.page_token.clone()));
     }
     Ok(pb::ListOperationsResponse { operations, next_page_token })
-}
-
-/// The user behind the connection, for the log.
-fn caller<T>(request: &Request<T>) -> Option<u32> {
-    let info = request.extensions().get::<UdsConnectInfo>()?;
-    info.peer_cred.as_ref().map(tokio::net::unix::UCred::uid)
 }

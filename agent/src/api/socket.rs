@@ -20,6 +20,14 @@ pub enum SocketError {
     /// Something else has the name.
     #[error("{0} exists and is not a socket")]
     NotASocket(PathBuf),
+    /// Nobody could be let in.
+    #[error("{path}: there is no group {group:?} on this host")]
+    NoGroup {
+        /// Where.
+        path: PathBuf,
+        /// The group, by name or number.
+        group: String,
+    },
     /// The system refused.
     #[error("cannot listen on {path}")]
     Io {
@@ -48,18 +56,36 @@ pub struct SocketFile {
 }
 
 impl Socket {
-    /// Makes the socket. A stale one, that nobody answers on, is replaced.
+    /// Makes the socket for the daemon's own group. A stale one, that nobody answers on, is replaced.
     pub async fn bind(path: &Path) -> Result<Self, SocketError> {
+        Self::bind_for(path, None).await
+    }
+
+    /// Makes it for a group, by name or number.
+    pub async fn bind_for(path: &Path, group: Option<&str>) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
+        let group = group.map(|group| group_of(path, group)).transpose()?;
         clear(path).await?;
         let socket = UnixSocket::new_stream().map_err(failed)?;
         socket.bind(path).map_err(failed)?;
         // Nobody can connect before `listen`, so no wider mode is ever usable, whatever the umask.
+        std::os::unix::fs::lchown(path, None, group).map_err(failed)?;
         fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;
         let inode = fs::symlink_metadata(path).map_err(failed)?.ino();
         let listener = socket.listen(BACKLOG).map_err(failed)?;
         Ok(Self { listener, file: SocketFile { path: path.to_owned(), inode } })
     }
+}
+
+fn group_of(path: &Path, group: &str) -> Result<u32, SocketError> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let failed =
+        |error: nix::Error| SocketError::Io { path: path.to_owned(), source: error.into() };
+    let found = nix::unistd::Group::from_name(group).map_err(failed)?;
+    let found = found.map(|found| found.gid.as_raw());
+    found.ok_or_else(|| SocketError::NoGroup { path: path.to_owned(), group: group.to_owned() })
 }
 
 async fn clear(path: &Path) -> Result<(), SocketError> {
@@ -105,6 +131,22 @@ mod tests {
         assert!(matches!(refused, SocketError::InUse(_)), "{refused}");
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_group_may_be_let_in_and_must_be_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let refused = Socket::bind_for(&path, Some("nobody-has-this-group")).await;
+        let refused = refused.expect_err("no such group").to_string();
+        assert!(refused.ends_with("there is no group \"nobody-has-this-group\" on this host"));
+        assert!(!path.exists());
+        let own = nix::unistd::getegid();
+        let name = nix::unistd::Group::from_gid(own).expect("the groups").expect("our own").name;
+        for group in [name, own.to_string()] {
+            let _socket = Socket::bind_for(&path, Some(&group)).await.expect("a socket");
+            assert_eq!(fs::metadata(&path).expect("its file").gid(), own.as_raw(), "{group}");
+        }
     }
 
     #[tokio::test]

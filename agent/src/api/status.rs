@@ -7,6 +7,7 @@ use prost::Message;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
+use super::convert::words;
 use super::pb;
 use crate::engine::doctor::OrphanError;
 use crate::engine::{CommandError, LeftoverError};
@@ -138,6 +139,28 @@ pub const fn code_exit(code: Code) -> Exit {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => Exit::Unreachable,
         Code::Unknown | Code::Aborted | Code::Internal | Code::DataLoss => Exit::Failed,
     }
+}
+
+/// The one word for a status: the code of its refusal, else the reason of its problem, else gRPC's own.
+pub fn code_of(status: &Status) -> String {
+    if let Some(refusal) = refusal_of(status) {
+        return refusal.code;
+    }
+    match problem_of(status) {
+        Some(problem) => words::word(problem.reason().as_str_name(), "COMMAND_REASON_"),
+        None => kebab(&format!("{:?}", status.code())),
+    }
+}
+
+fn kebab(name: &str) -> String {
+    let mut word = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !word.is_empty() {
+            word.push('-');
+        }
+        word.push(letter.to_ascii_lowercase());
+    }
+    word
 }
 
 /// The status of a refusal.

@@ -2,12 +2,16 @@
 
 use serde::Deserialize;
 
+use super::access::Role;
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawConfig {
     pub host_name: String,
     pub listen: Option<String>,
+    pub socket_group: Option<String>,
+    pub socket_role: Option<Role>,
     pub state_dir: Option<String>,
     pub libvirt_uri: Option<String>,
     #[serde(default)]
@@ -16,6 +20,9 @@ pub struct RawConfig {
     #[serde(default)]
     pub pools_in_requests: RawRequestPools,
     pub metrics: Option<RawMetrics>,
+    pub tls: Option<RawTls>,
+    #[serde(default, rename = "client")]
+    pub clients: Vec<RawClient>,
     #[serde(default, rename = "pool")]
     pub pools: Vec<RawPool>,
 }
@@ -25,6 +32,24 @@ pub struct RawConfig {
 #[serde(deny_unknown_fields)]
 pub struct RawMetrics {
     pub listen: Option<String>,
+}
+
+/// `[tls]`: there is a listener on the network when there is the table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawTls {
+    pub listen: String,
+    pub certificate: String,
+    pub key: String,
+    pub client_ca: String,
+}
+
+/// One `[[client]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawClient {
+    pub name: String,
+    pub role: Role,
 }
 
 /// `[pools_in_requests]`.

@@ -28,7 +28,9 @@ pub enum InvalidValue {
     #[error("{0:?} contains '..'")]
     LeadsUp(String),
     /// A listener on the network.
-    #[error("{0:?} needs mutual TLS, which is not configured; use \"unix:/PATH\"")]
+    #[error(
+        "{0:?} needs mutual TLS, which is not configured: an address goes to `listen` of [tls]; here only \"unix:/PATH\""
+    )]
     NeedsTls(String),
     /// No address of a TCP listener.
     #[error("{0:?} is not an address with a port, such as 127.0.0.1:9856 or [::1]:9856")]
@@ -102,8 +104,13 @@ pub fn metrics(raw: Option<RawMetrics>) -> Result<Option<SocketAddr>, InvalidVal
     let Some(raw) = raw else { return Ok(None) };
     match raw.listen {
         None => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT)))),
-        Some(text) => text.parse().map(Some).map_err(|_| InvalidValue::NotAnAddress(text)),
+        Some(text) => address(text).map(Some),
     }
+}
+
+/// An address with a port.
+pub fn address(text: String) -> Result<SocketAddr, InvalidValue> {
+    text.parse().map_err(|_| InvalidValue::NotAnAddress(text))
 }
 
 /// A span of time, or none at all.

@@ -61,9 +61,10 @@ impl Engine {
             libvirt(context).await,
         ];
         checks.extend(journal(context).await);
-        let pools = join_all(context.host.pools.iter().map(|pool| pool_checks(context, pool)));
+        let host = context.host();
+        let pools = join_all(host.pools.iter().map(|pool| pool_checks(context, pool)));
         checks.extend(pools.await.into_iter().flatten());
-        if context.host.pools.is_empty() {
+        if host.pools.is_empty() {
             let fix = "add a [[pool]] to the configuration, or move to active pools of libvirt";
             checks.push(Check::note("pools", "none is configured", fix));
         }
@@ -141,7 +142,7 @@ async fn ceph(context: &Context, pool: &Pool, address: &RbdPoolAddress) -> Check
         Ok(space) => space,
         Err(error) => return Check::bad(what, error.to_string(), ceph_fix(&error, address)),
     };
-    if let Some(short) = takes_nothing(&pool.name, &space, &context.host.limits.reserve) {
+    if let Some(short) = takes_nothing(&pool.name, &space, &context.host().limits.reserve) {
         return Check::bad(what, short, "free room in it, raise its quota, or add storage");
     }
     let free = space.available.map_or("room unknown".to_owned(), |free| format!("{free} free"));
@@ -166,7 +167,7 @@ fn ceph_fix(error: &PortError, address: &RbdPoolAddress) -> String {
 
 async fn file_pool(context: &Context, pool: &Pool, folder: &FilePool) -> Check {
     let (what, path) = (format!("pool {}", pool.name), folder.path.display());
-    if !belongs_here(&context.host, folder) {
+    if !belongs_here(&context.host(), folder) {
         let owner = folder.host.as_deref().unwrap_or_default();
         return Check::good(what, format!("{path} is local to host {owner} and not used here"));
     }

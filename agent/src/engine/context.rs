@@ -1,6 +1,6 @@
 //! What every owner shares: the ports, the journal, the configuration, and how patient to be.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::probe::Known;
@@ -11,6 +11,7 @@ use crate::journal::Journal;
 #[cfg(feature = "testing")]
 use crate::journal::What;
 use crate::metrics::Metrics;
+use crate::operation::queue::Places;
 #[cfg(feature = "testing")]
 use crate::plan::StepKind;
 use crate::ports::Ports;
@@ -22,8 +23,8 @@ pub struct Context {
     pub ports: Ports,
     /// The durable memory.
     pub journal: Journal,
-    /// The configuration.
-    pub host: HostFacts,
+    /// The configuration; swapped as a whole.
+    host: RwLock<Arc<HostFacts>>,
     /// Patience.
     pub tuning: Tuning,
     /// Which operations there are.
@@ -36,6 +37,51 @@ pub struct Context {
     pub metrics: Metrics,
     /// Held while what an earlier operation left is removed: one at a time.
     pub removals: tokio::sync::Mutex<()>,
+}
+
+/// What a context is made of, once.
+#[derive(Debug)]
+pub struct Parts {
+    /// The world.
+    pub ports: Ports,
+    /// The durable memory.
+    pub journal: Journal,
+    /// The configuration.
+    pub host: HostFacts,
+    /// Patience.
+    pub tuning: Tuning,
+}
+
+impl Context {
+    /// Of an engine that has done nothing yet.
+    pub fn new(parts: Parts, registry: Arc<Registry>) -> Self {
+        let Parts { ports, journal, host, tuning } = parts;
+        Self {
+            ports,
+            journal,
+            tuning,
+            registry,
+            turns: Arc::new(Turns::new(Places::new(&host.limits, &host.pools))),
+            librbd: Known::default(),
+            metrics: Metrics::new(&host.pools),
+            removals: tokio::sync::Mutex::default(),
+            host: RwLock::new(Arc::new(host)),
+        }
+    }
+
+    /// The configuration now. Whoever decides by more than one value of it takes it once.
+    pub fn host(&self) -> Arc<HostFacts> {
+        // Only whole values are written, so that a panic elsewhere leaves none half-written.
+        Arc::clone(&self.host.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another configuration from now on. What runs goes on, even where there are fewer places now.
+    pub fn configure(&self, host: HostFacts) {
+        self.metrics.name_pools(&host.pools);
+        let places = Places::new(&host.limits, &host.pools);
+        *self.host.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(host);
+        self.turns.allow(places);
+    }
 }
 
 /// Periods and bounds. None of them decides what is true, only how soon it is asked.

@@ -72,7 +72,7 @@ impl Engine {
     pub async fn orphans(&self) -> Result<Orphans, OrphanError> {
         let mut orphans = Orphans::default();
         let domains = self.described().await;
-        for pool in &self.context.host.pools {
+        for pool in &self.context.host().pools {
             let marked = match self.marked(pool, Search::Marks).await {
                 Ok(marked) => marked,
                 Err(why) => {
@@ -143,7 +143,7 @@ impl Engine {
 
     /// Removes volumes under private names of operations that ended without them. Other hosts' are left alone.
     pub(super) async fn sweep(&self) {
-        for pool in &self.context.host.pools {
+        for pool in &self.context.host().pools {
             // A pool that cannot be searched now is searched the next time.
             let Ok(marked) = self.marked(pool, Search::Names).await else { continue };
             for volume in marked.into_iter().filter(|volume| volume.private) {
@@ -188,7 +188,7 @@ impl Engine {
     async fn is_of_another_host(&self, pool: &Pool, volume: &MarkedVolume) -> bool {
         match self.marked(pool, Search::Marks).await {
             Ok(marked) => marked.iter().any(|other| {
-                let ours = &self.context.host.host_name;
+                let ours = &self.context.host().host_name;
                 other.location == volume.location
                     && other.host.as_ref().is_some_and(|host| host != ours)
             }),
@@ -227,7 +227,7 @@ impl Engine {
 
     /// Why the volume is not removed: another host made it, or somebody uses it beside the copy into it.
     async fn kept(&self, volume: &MarkedVolume, job: Option<&OrphanJob>) -> Option<String> {
-        let ours = &self.context.host.host_name;
+        let ours = &self.context.host().host_name;
         if let Some(host) = volume.host.as_ref().filter(|host| *host != ours) {
             return Some(format!("host {host} made it: ask there"));
         }

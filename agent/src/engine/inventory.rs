@@ -68,7 +68,7 @@ pub(super) async fn disks(
     let domain = observe::domain(&context.ports, reference).await?;
     let xml = DomainXml::parse(&domain.live_xml)
         .map_err(|error| Refusal::new(RefusalCode::MalformedXml, error.to_string()))?;
-    let host = &context.host;
+    let host = &context.host();
     let mut of_libvirt = Vec::new();
     if xml.disks().iter().any(|disk| lies_in_no_pool(host, disk)) {
         let active = context.ports.pools.active().await;
@@ -93,7 +93,7 @@ pub(super) async fn disks(
 /// Every pool of the configuration, then every active one of libvirt under another name. They are looked at side by
 /// side: one that hangs delays nobody but itself.
 pub(super) async fn pools(context: &Context) -> Vec<PoolListing> {
-    let configured = &context.host.pools;
+    let configured = &context.host().pools;
     let active = match context.ports.pools.active().await {
         Ok(active) => active,
         Err(error) => {
@@ -129,12 +129,12 @@ type Room = Result<(Option<Bytes>, Option<String>), PortError>;
 
 async fn ceph_room(context: &Context, pool: &Pool, address: &RbdPoolAddress) -> Room {
     let space = context.ports.images.space(address).await?;
-    let problem = takes_nothing(&pool.name, &space, &context.host.limits.reserve);
+    let problem = takes_nothing(&pool.name, &space, &context.host().limits.reserve);
     Ok((space.available, problem))
 }
 
 async fn folder_room(context: &Context, folder: &FilePool, of_libvirt: bool) -> Room {
-    if !of_libvirt && !belongs_here(&context.host, folder) {
+    if !of_libvirt && !belongs_here(&context.host(), folder) {
         let owner = folder.host.as_deref().unwrap_or_default();
         return Ok((None, Some(format!("it is local to host {owner}"))));
     }
@@ -152,7 +152,7 @@ async fn folder_room(context: &Context, folder: &FilePool, of_libvirt: bool) -> 
 /// The host.
 pub(super) async fn host(context: &Context) -> HostListing {
     HostListing {
-        host_name: context.host.host_name.clone(),
+        host_name: context.host().host_name.clone(),
         agent_version: env!("CARGO_PKG_VERSION"),
         versions: context.ports.domains.versions().await.ok(),
         connected: context.ports.events.connected(),

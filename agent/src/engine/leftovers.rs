@@ -378,7 +378,8 @@ async fn find(
 async fn check_mounted(context: &Context, leftover: &Leftover) -> Result<(), String> {
     let volume = &leftover.own_name;
     let VolumeLocation::File { path } = volume else { return Ok(()) };
-    let configured = context.host.pools.iter().filter_map(|pool| match &pool.kind {
+    let host = context.host();
+    let configured = host.pools.iter().filter_map(|pool| match &pool.kind {
         PoolKind::File(folder) if folder.must_be_mounted && path.starts_with(&folder.path) => {
             Some(&folder.path)
         }

@@ -6,7 +6,7 @@ mod offline;
 
 use super::context::Context;
 use super::users::other_user;
-use crate::facts::{ClusterIds, DestinationFacts, SourceFacts, WorldFacts};
+use crate::facts::{ClusterIds, DestinationFacts, HostFacts, SourceFacts, WorldFacts};
 use crate::operation::RetryClass;
 use crate::plan::complete::check_state;
 use crate::plan::offline::check_stopped;
@@ -61,7 +61,7 @@ pub async fn locate(context: &Context, spec: &MigrateSpec) -> Result<Located, Re
     match &spec.subject {
         Subject::Disk { domain, .. } => locate_disk(context, spec, domain).await,
         Subject::Volume { volume_pool, volume_name, .. } => {
-            let source = lone_volume::location(&context.host, volume_pool, volume_name)?;
+            let source = lone_volume::location(&context.host(), volume_pool, volume_name)?;
             Ok(Located { domain: None, target: DiskTarget::of_volume(), source: Some(source) })
         }
     }
@@ -97,7 +97,7 @@ async fn locate_disk(
         check_state(&domain.name, domain.state)?;
     }
     let target = route::find_target(&domain.live_xml, disk)?;
-    let source = route::find_source(&context.host, &domain.live_xml, disk);
+    let source = route::find_source(&context.host(), &domain.live_xml, disk);
     Ok(Located { domain: Some(domain), target, source })
 }
 
@@ -110,6 +110,7 @@ pub async fn plan(
     passphrases: &Passphrases,
     located: &Located,
 ) -> Result<Plan, Refusal> {
+    let host = context.host();
     let offline = located.is_offline();
     let (xml, disk) = match (&spec.subject, &located.domain, &located.source) {
         (Subject::Disk { disk, .. }, Some(domain), _) => (domain.live_xml.clone(), disk.clone()),
@@ -130,16 +131,16 @@ pub async fn plan(
         encryption: &spec.encryption,
     };
     policy::check_method(spec.method)?;
-    let brought = request_pool::of(&context.host, spec)?;
+    let brought = request_pool::of(&host, spec)?;
     let mut others = match &brought {
         Some(pool) => vec![pool.clone()],
         None => Vec::from_iter(pool_of_libvirt(context, &spec.to).await?),
     };
-    if route::source_lies_in_no_pool(&context.host, &xml, request.disk) {
+    if route::source_lies_in_no_pool(&host, &xml, request.disk) {
         let active = context.ports.pools.active().await;
         others.extend(active.map_err(|error| host_trouble(&error))?);
     }
-    let mut route = route::choose_among(&context.host, &others, &xml, &request)?;
+    let mut route = route::choose_among(&host, &others, &xml, &request)?;
     route.destination.of_libvirt &= brought.is_none();
     let destination = &route.destination.location;
     if let Some(other) = context.registry.maker_of(&spec.operation, destination) {
@@ -148,32 +149,31 @@ pub async fn plan(
     if offline {
         let named = located.domain.as_ref().map(|domain| (domain.name.as_str(), &domain.uuid));
         let (mut world, mut seen) = offline::look(context, located, &route).await?;
-        check_brought(context, spec, &world.destination)?;
+        check_brought(&host, spec, &world.destination)?;
         encryption::look_offline(context, &route, spec, passphrases, &mut world, &mut seen).await?;
         world.promised = context.turns.needed_by_others(&spec.operation, destination);
-        return plan::offline::complete(spec, named, &context.host, &route, &world, &seen);
+        return plan::offline::complete(spec, named, &host, &route, &world, &seen);
     }
     let Some(domain) = &located.domain else {
         return Err(Refusal::new(RefusalCode::DomainNotFound, "there is no domain"));
     };
     let mut world = world(&context.ports, domain, &route).await?;
-    check_brought(context, spec, &world.destination)?;
+    check_brought(&host, spec, &world.destination)?;
     world.promised = context.turns.needed_by_others(&spec.operation, destination);
     (world.encryption, world.source_usable) =
         encryption::look(context, &route, spec, passphrases).await?;
-    let reserve = &context.host.limits.reserve;
-    complete(spec, &domain.name, &domain.uuid, &route, &world, reserve)
+    complete(spec, &domain.name, &domain.uuid, &route, &world, &host.limits.reserve)
 }
 
 /// A folder the request brought along must lie where it may, whatever links lead there.
 fn check_brought(
-    context: &Context,
+    host: &HostFacts,
     spec: &MigrateSpec,
     seen: &DestinationFacts,
 ) -> Result<(), Refusal> {
     match seen {
         DestinationFacts::File { access: Some(access), .. } => {
-            request_pool::check_place(&context.host, spec, access)
+            request_pool::check_place(host, spec, access)
         }
         DestinationFacts::File { access: None, .. } | DestinationFacts::Rbd { .. } => Ok(()),
     }
@@ -181,7 +181,7 @@ fn check_brought(
 
 /// The active pool of libvirt a name means where the configuration has none of it.
 async fn pool_of_libvirt(context: &Context, name: &PoolName) -> Result<Option<Pool>, Refusal> {
-    if context.host.pools.iter().any(|pool| pool.name == *name) {
+    if context.host().pools.iter().any(|pool| pool.name == *name) {
         return Ok(None);
     }
     context.ports.pools.find(name).await.map_err(|error| {

@@ -80,7 +80,7 @@ struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     fn new(context: &'a Context, pool: &'a RbdPoolAddress) -> Self {
-        let domain = format!("volferry-probe-{}", context.host.host_name);
+        let domain = format!("volferry-probe-{}", context.host().host_name);
         let usage = format!("{domain} of {}", pool.pool);
         Self {
             context,

@@ -16,12 +16,12 @@ use crate::spec::{Bytes, OperationId, PoolName, VolumeLocation};
 /// Every operation that has not ended, in the order in which they were accepted.
 #[derive(Debug)]
 pub struct Turns {
-    places: Places,
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    places: Places,
     open: bool,
     entries: Vec<Entry>,
 }
@@ -49,7 +49,7 @@ pub struct Place {
 impl Turns {
     /// Nobody's turn comes before [`Self::open`]: who runs already must be known first.
     pub fn new(places: Places) -> Self {
-        Self { places, inner: Mutex::default() }
+        Self { inner: Mutex::new(Inner { places, open: false, entries: Vec::new() }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -61,12 +61,19 @@ impl Turns {
     pub fn open(&self) {
         let mut inner = self.lock();
         inner.open = true;
-        inner.decide(&self.places);
+        inner.decide();
     }
 
     /// Nobody's turn comes any more: places given back while everybody is dropped are for the next life.
     pub fn close(&self) {
         self.lock().open = false;
+    }
+
+    /// So many places from now on: who runs goes on, who waits may begin.
+    pub fn allow(&self, places: Places) {
+        let mut inner = self.lock();
+        inner.places = places;
+        inner.decide();
     }
 
     /// Takes the last place in the queue; an operation that left it in an earlier life runs at once.
@@ -84,7 +91,7 @@ impl Turns {
             needs: plan.source_allocated.unwrap_or_default(),
             turn: sender,
         });
-        inner.decide(&self.places);
+        inner.decide();
         Place { turns: Arc::clone(self), id, turn: receiver }
     }
 
@@ -113,14 +120,14 @@ impl Entry {
 }
 
 impl Inner {
-    fn decide(&mut self, places: &Places) {
+    fn decide(&mut self) {
         if !self.open {
             return;
         }
         fn queued(entry: &Entry) -> Queued<'_> {
             Queued { pools: &entry.pools, runs: entry.runs() }
         }
-        let turns = decide(places, &self.entries.iter().map(queued).collect::<Vec<_>>());
+        let turns = decide(&self.places, &self.entries.iter().map(queued).collect::<Vec<_>>());
         for (entry, turn) in self.entries.iter().zip(turns) {
             entry.turn.send_if_modified(|old| {
                 let new = Some(turn);
@@ -158,7 +165,7 @@ impl Place {
     pub fn leave(&self) {
         let mut inner = self.turns.lock();
         inner.entries.retain(|entry| entry.id != self.id);
-        inner.decide(&self.turns.places);
+        inner.decide();
     }
 }
 

@@ -22,6 +22,7 @@ use volferry_agent::engine::{
     CommandError, Decision, DiskListing, Examined, Health, HostListing, LeftoverError, PoolListing,
     Retried, ViewReceiver,
 };
+use volferry_agent::facts::HostFacts;
 use volferry_agent::journal::JournalError;
 use volferry_agent::operation::{
     Evidence, Failure, FailureCause, Found, Kept, Leftover, LeftoverKind, MoveResult, Names,
@@ -42,6 +43,8 @@ pub struct FakeAgent {
     operations: Mutex<Vec<watch::Sender<Arc<OperationView>>>>,
     /// What is left: a source stays at a retry, anything else is removed.
     pub leftovers: Mutex<Vec<Leftover>>,
+    /// What it was told last.
+    pub configured: Mutex<Option<HostFacts>>,
     /// A pool has lost its mount.
     pub broken: Mutex<bool>,
     /// What keeps it from its work.
@@ -74,7 +77,7 @@ impl Served {
         let Socket { listener, file } = Socket::bind(&socket).await.expect("a socket");
         let (served, stopped) = (Arc::clone(&agent), stop.clone());
         let server = tokio::spawn(async move {
-            server::serve(served, listener, stopped).await.expect("it serves");
+            server::serve(served, listener, Arc::default(), stopped).await.expect("it serves");
             drop(file);
         });
         Self { agent, socket, stop, server, folder }
@@ -539,6 +542,10 @@ impl Agent for FakeAgent {
             versions: None,
             connected: false,
         }
+    }
+
+    fn configure(&self, host: HostFacts) {
+        *self.configured.lock().expect("no panic") = Some(host);
     }
 
     fn health(&self) -> watch::Receiver<Health> {

@@ -112,7 +112,7 @@ impl Wait {
             look: None,
             look_at: now,
             quiet_until: now,
-            space: SpaceWatch::new(now),
+            space: SpaceWatch::new(now, owner.context.host().limits.reserve),
             stall: StallWatch::new(now),
             state: every(tuning.state_period, owner.memory.resumed),
         }

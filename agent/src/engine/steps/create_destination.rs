@@ -140,7 +140,7 @@ pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
 /// Leaves a mark that tells whose the volume is, should the journal be lost. The move does not depend on it.
 async fn mark(owner: &mut Owner, at: &VolumeLocation, identity: &Identity) {
     let mark = Mark {
-        host: owner.context.host.host_name.clone(),
+        host: owner.context.host().host_name.clone(),
         operation: owner.id().clone(),
         volume: owner.plan.destination.clone(),
         identity: identity.clone(),

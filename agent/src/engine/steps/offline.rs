@@ -125,7 +125,7 @@ pub async fn supervise<T>(
     let period = owner.context.tuning.progress_period;
     let deadline = owner.plan.spec.deadline.map(|deadline| owner.expires(deadline));
     let mut meter = RateMeter::default();
-    let mut space = SpaceWatch::new(began);
+    let mut space = SpaceWatch::new(began, owner.context.host().limits.reserve);
     let mut asking: Option<Asking> = None;
     let mut ask_at = began + period;
     let mut show_at = began;

@@ -15,7 +15,7 @@ use crate::operation::{Failure, FailureCause, Phase, Progress, Side, State};
 use crate::plan::Plan;
 use crate::ports::{ErrorClass, FolderObservation, PortError, RbdPoolSpace};
 use crate::spec::span::humane;
-use crate::spec::{Bytes, VolumeLocation};
+use crate::spec::{Bytes, Reserve, VolumeLocation};
 
 /// How long a pool is asked why a job cannot be ended.
 const SOON: Duration = Duration::from_secs(2);
@@ -41,12 +41,14 @@ pub(in crate::engine::steps) struct SpaceWatch {
     unanswered: u32,
     problem: Option<String>,
     warned: bool,
+    /// What stays free, as it was said when the copy began: no reload ends a copy.
+    reserve: Reserve,
 }
 
 impl SpaceWatch {
     /// A watch that asks first at `due`.
-    pub(in crate::engine::steps) fn new(due: Instant) -> Self {
-        Self { asking: None, due, unanswered: 0, problem: None, warned: false }
+    pub(in crate::engine::steps) fn new(due: Instant, reserve: Reserve) -> Self {
+        Self { asking: None, due, unanswered: 0, problem: None, warned: false, reserve }
     }
 
     /// Asks when it is time, and waits for the answer. A question stays open when the wait is given up.
@@ -74,7 +76,7 @@ impl SpaceWatch {
         answer: Answer,
     ) -> Result<(), Stop> {
         let pool = owner.plan.destination_pool.clone();
-        let reserve = owner.context.host.limits.reserve;
+        let reserve = self.reserve;
         let seen = match answer {
             Ok(seen) => seen,
             Err(error) => {
