@@ -5,5 +5,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
-cargo build --workspace --features rbdutils/native,volferry-agent/testing,volferry-tests/lab --locked --bins
+# With a test among them, so that what the lab tests were built with is what is used here: nothing is built twice.
+cargo build --workspace --features rbdutils/native,volferry-agent/testing,volferry-tests/lab --locked --bins --test lab_moves
 VOLFERRY_BIN_DIR=$target/debug exec "$target/debug/lab-torture" "$@"

@@ -91,6 +91,7 @@ contract! {
     marks::a_private_name_is_found_without_a_mark;
     files::a_file_gets_no_name_that_is_taken;
     files::a_file_is_removed_by_its_identity_only;
+    files::a_file_is_sealed_by_its_identity_and_stays_as_it_is;
     files::an_open_file_is_renamed_and_removed;
     files::what_is_not_there_is_told_as_such;
     offline::a_copy_holds_what_its_source_holds;

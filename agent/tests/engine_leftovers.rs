@@ -321,6 +321,18 @@ async fn a_source_that_keeps_its_name_is_said_to_boot_still() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_keeps_its_name_is_sealed_and_goes_all_the_same_later() {
+    let (stage, request) = run_with(&[Trouble::NoPermission], Home::File, "ceph-ssd").await;
+    let seen = view(&stage, &request).await;
+    assert!(warned(&seen, "no old record boots it"), "{:#?}", seen.warnings);
+    assert!(!warned(&seen, "can still boot"), "{:#?}", seen.warnings);
+    assert_eq!(stage.world.with(|state| state.files.values().filter(|f| f.sealed).count()), 1);
+    let left = only(&stage).await;
+    removed(&stage, &left.id).await;
+    assert_eq!(stage.world.with(|state| state.files.values().filter(|f| f.sealed).count()), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_destination_that_cannot_be_removed_is_recorded_when_it_is_rolled_back() {
     let stage = Stage::new(Home::File, true).await;
     let mut request = stage.guest.request("ceph-ssd");

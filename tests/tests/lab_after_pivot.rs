@@ -78,7 +78,8 @@ fn a_source_with_a_snapshot_or_a_clone_stays_under_its_retired_name() -> Outcome
 const ACCEPT: [&str; 2] = ["--accept-encryption", "luks1-qemu"];
 /// The words the agent has for a journal that takes nothing.
 const FULL: &str = "journal could not be written";
-const OF_ITS_OWN_NAME: &str = "an old record can still boot";
+const SEALED: &str = "no old record boots it";
+const NOT_SEALED: &str = "an old record can still boot";
 
 /// A writing guest with a third disk beside, an agent whose journal has a small disk, and what the tests below look at.
 struct Trials {
@@ -143,6 +144,16 @@ impl Trials {
     fn pivot(&self, id: &str) -> Outcome {
         let answer = self.stand.agent.volferry(&["ops", "pivot", id])?;
         assert_eq!(answer.code, 0, "{}", answer.stderr);
+        Ok(())
+    }
+
+    /// What was remembered last does not start, although its source has kept its name. A domain beside the guest with
+    /// that disk alone: the guest runs on.
+    fn last_old_disk_does_not_start(&self) -> Outcome {
+        let (target, disk) = self.old_disks.last().expect("a move began");
+        let error = self.stand.starting_with_only(disk)?;
+        let told = ["cannot be opened read/write", "ead-only file system"];
+        assert!(told.iter().any(|text| error.contains(text)), "{target}: {error}");
         Ok(())
     }
 
@@ -270,8 +281,10 @@ fn one_at_a_time(trials: &mut Trials) -> Outcome {
     let read_only = trials.ready("vda", "ceph-a", &[])?;
     let mount = ReadOnly::mount(&nfs)?;
     trials.pivot(&read_only)?;
-    let told = ["ead-only file system", OF_ITS_OWN_NAME];
+    // Nothing of it can be changed, and QEMU cannot write to it either.
+    let told = ["ead-only file system", NOT_SEALED];
     let read_only = trials.ends(&read_only, "vda", "left-behind", &told);
+    trials.last_old_disk_does_not_start()?;
     drop(mount);
     trials.goes_later(&read_only?, "source")?;
 
@@ -279,8 +292,9 @@ fn one_at_a_time(trials: &mut Trials) -> Outcome {
     let forbidden = trials.ready("vda", "ceph-a", &[])?;
     let no_rename = Immutable::folder(&trials.pool("smp")?)?;
     trials.pivot(&forbidden)?;
-    let told = ["peration not permitted", OF_ITS_OWN_NAME];
+    let told = ["peration not permitted", SEALED];
     let forbidden = trials.ends(&forbidden, "vda", "left-behind", &told);
+    trials.last_old_disk_does_not_start()?;
     drop(no_rename);
     trials.goes_later(&forbidden?, "source")?;
 

@@ -84,24 +84,40 @@ impl Drop for Quota<'_> {
 #[test]
 fn a_ceph_pool_about_to_fill_up_stops_the_copy_and_not_the_guest() -> Outcome {
     let stand = Stand::new("quota", 710)?;
-    let id = stand.copying("vdb", "ceph-b", &SLOW)?;
-    let quota = Quota(&stand);
-    // More than there is so far, less than the disk and the reserve: the agent looks at the pool while it copies, and
-    // ends the copy before writes to it hang.
-    let room = (stored(&stand, "vf-b")? + (400 << 20)).to_string();
-    stand.ceph(&["osd", "pool", "set-quota", "vf-b", "max_bytes", &room])?;
-    let ends = |operation: &serde_json::Value| {
-        operation["state"] == "rolling-back" || operation["state"] == "failed"
-    };
-    stand.agent.until(&id, "it ends the copy", ends)?;
-    stand.guest.wait_for_acks(50)?;
-    assert_refused(&stand.agent.migrate(&stand.name, "vda", "ceph-b", &[])?, "no-space");
-    drop(quota);
-    let operation = stand.agent.wait(&id)?;
-    assert_eq!(operation["state"], "failed", "{operation:#}");
-    assert_eq!(operation["failure"]["cause"], "destination-full", "{operation:#}");
-    assert_eq!(operation["failure"]["side"], "destination", "{operation:#}");
-    stand.goes_on_with(&stand.untouched())?;
+    // At the very beginning, and when half of it is copied.
+    for share in [0.0, 0.5] {
+        let id = stand.agent.begin(&stand.name, "vdb", "ceph-b", &["--bandwidth", "16MiB/s"])?;
+        let so_far = |operation: &serde_json::Value| {
+            let total = operation["progress"]["total_bytes"].as_u64().unwrap_or(0) as f64;
+            if total > 0.0 { copied(operation) as f64 / total } else { -1.0 }
+        };
+        stand.agent.until(&id, "so far", |operation| {
+            operation["state"] == "copying" && so_far(operation) >= share
+        })?;
+        let quota = Quota(&stand);
+        // More than there is so far, less than the disk and the reserve: the agent looks at the pool while it copies,
+        // and ends the copy before writes to it hang.
+        let room = (stored(&stand, "vf-b")? + (400 << 20)).to_string();
+        stand.ceph(&["osd", "pool", "set-quota", "vf-b", "max_bytes", &room])?;
+        let ends = |operation: &serde_json::Value| {
+            operation["state"] == "rolling-back" || operation["state"] == "failed"
+        };
+        let ended = stand.agent.until(&id, "it ends the copy", ends)?;
+        assert!((share..1.0).contains(&so_far(&ended)), "it was not copied whole: {ended:#}");
+        eprintln!(
+            "full at {:.0} % of the copy, ended at {:.0} %",
+            share * 100.0,
+            so_far(&ended) * 100.0
+        );
+        stand.guest.wait_for_acks(50)?;
+        assert_refused(&stand.agent.migrate(&stand.name, "vda", "ceph-b", &[])?, "no-space");
+        drop(quota);
+        let operation = stand.agent.wait(&id)?;
+        assert_eq!(operation["state"], "failed", "{operation:#}");
+        assert_eq!(operation["failure"]["cause"], "destination-full", "{operation:#}");
+        assert_eq!(operation["failure"]["side"], "destination", "{operation:#}");
+        stand.goes_on_with(&stand.untouched())?;
+    }
     stand.end()
 }
 

@@ -46,6 +46,7 @@ pub enum Method {
     CreateFile,
     RenameFile,
     RemoveFile,
+    SealFile,
     TrashFile,
     FileUsers,
     CopyImage,
@@ -84,6 +85,7 @@ impl Method {
                 | M::CreateFile
                 | M::RenameFile
                 | M::RemoveFile
+                | M::SealFile
                 | M::CopyImage
                 | M::DefineSecret
                 | M::UndefineSecret

@@ -53,6 +53,8 @@ pub struct File {
     pub data_file: bool,
     /// Its encryption header.
     pub encryption: Option<Header>,
+    /// It is marked so that QEMU does not write to it.
+    pub sealed: bool,
 }
 
 impl File {
@@ -64,6 +66,7 @@ impl File {
             backing: named.map(|name| BackingName { name, format: self.backing_format.clone() }),
             has_data_file: self.data_file,
             is_encrypted: self.encryption.is_some(),
+            is_sealed: self.sealed,
         }
     }
 }
@@ -126,6 +129,7 @@ impl State {
             backing_format: None,
             data_file: false,
             encryption: None,
+            sealed: false,
         };
         self.files.insert(path.to_owned(), file);
         Ok(Identity::File { device, inode })
@@ -166,16 +170,30 @@ impl State {
         self.rename_file(from, to)
     }
 
-    pub(super) fn remove_file(&mut self, path: &Path, meant: &Identity) -> Result<(), PortError> {
-        let what = format!("remove {}", path.display());
+    /// That the file of this name is the one meant.
+    fn is_meant(&self, path: &Path, meant: &Identity, what: String) -> Result<(), PortError> {
         match self.file_identity(path) {
-            None => return Err(missing(what)),
+            None => Err(missing(what)),
             Some(found) if found != *meant => {
                 let text = format!("it has {found} and not {meant}");
-                return Err(PortError::new(ErrorClass::Replaced, what, text));
+                Err(PortError::new(ErrorClass::Replaced, what, text))
             }
-            Some(_) => {}
+            Some(_) => Ok(()),
         }
+    }
+
+    pub(super) fn seal_file(&mut self, path: &Path, meant: &Identity) -> Result<(), PortError> {
+        let what = format!("seal {}", path.display());
+        self.is_meant(path, meant, what.clone())?;
+        match self.files.get_mut(path) {
+            Some(file) if file.format == VolumeFormat::Qcow2 => file.sealed = true,
+            _ => return Err(PortError::new(ErrorClass::Unsupported, what, "it is no qcow2 file")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_file(&mut self, path: &Path, meant: &Identity) -> Result<(), PortError> {
+        self.is_meant(path, meant, format!("remove {}", path.display()))?;
         let freed = self.files.remove(path).map_or(0, |file| file.allocated);
         if let Some(folder) = path.parent().and_then(|parent| self.folders.get_mut(parent)) {
             folder.available += freed;

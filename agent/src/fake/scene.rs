@@ -321,6 +321,7 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
                 backing_format: None,
                 data_file: false,
                 encryption: None,
+                sealed: false,
             };
             state.files.insert(path.clone(), file);
         }

@@ -193,9 +193,20 @@ impl Files for HostFiles {
             (parent(path, &operation)?, path.to_owned(), identity.clone());
         let removed =
             self.run(folder, operation.clone(), move || disk::remove(&path, &expected)).await?;
-        removed.map_err(|found| {
-            let text = format!("the file has {found}, not {identity}: it was replaced");
-            PortError::new(ErrorClass::Replaced, operation, text)
-        })
+        removed.map_err(|found| replaced(&found, identity, operation))
     }
+
+    async fn seal(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
+        let operation = format!("seal {}", path.display());
+        let (folder, path, expected) =
+            (parent(path, &operation)?, path.to_owned(), identity.clone());
+        let sealed =
+            self.run(folder, operation.clone(), move || disk::seal(&path, &expected)).await?;
+        sealed.map_err(|found| replaced(&found, identity, operation))
+    }
+}
+
+fn replaced(found: &Identity, meant: &Identity, operation: String) -> PortError {
+    let text = format!("the file has {found}, not {meant}: it was replaced");
+    PortError::new(ErrorClass::Replaced, operation, text)
 }

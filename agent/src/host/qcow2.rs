@@ -12,9 +12,13 @@ const MAGIC: &[u8; 4] = b"QFI\xfb";
 /// Version 2 ends here; all that is needed lies before.
 const HEADER: usize = 72;
 /// Version 3 has at least this much.
-const LONG_HEADER: usize = 104;
+pub(super) const LONG_HEADER: usize = 104;
 /// The feature of an image whose data lie in another file.
 const DATA_FILE: u64 = 1 << 2;
+/// The feature of an image that QEMU opens for reading only: damaged, or sealed.
+const CORRUPT: u64 = 1 << 1;
+/// Where the features stand without which an image must not be opened.
+const INCOMPATIBLE: usize = 72;
 /// The extension that names the backing file's format.
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const MOST_EXTENSIONS: usize = 64;
@@ -64,6 +68,14 @@ pub(super) fn backing_file(image: &mut (impl Read + Seek)) -> io::Result<Option<
     Ok(Some(String::from_utf8_lossy(&name).into_owned()))
 }
 
+/// Where a header of which this is the beginning has its incompatible features, and those of a sealed image; none of what
+/// is no qcow2 image of version 3.
+pub(super) fn sealed_features(header: &[u8]) -> Option<(u64, [u8; 8])> {
+    let is_long = header.len() >= LONG_HEADER && &header[..4] == MAGIC && u32_at(header, 4) >= 3;
+    let sealed = || (u64_at(header, INCOMPATIBLE) | CORRUPT).to_be_bytes();
+    is_long.then(|| (INCOMPATIBLE as u64, sealed()))
+}
+
 /// What the header says; none of what is no qcow2 image.
 pub(super) fn header(image: &mut (impl Read + Seek)) -> io::Result<Option<ImageHeader>> {
     let mut header = Vec::with_capacity(LONG_HEADER);
@@ -74,7 +86,7 @@ pub(super) fn header(image: &mut (impl Read + Seek)) -> io::Result<Option<ImageH
     }
     let long = u32_at(&header, 4) >= 3 && header.len() == LONG_HEADER;
     let extensions = if long { u64::from(u32_at(&header, 100)) } else { HEADER as u64 };
-    let has_data_file = long && u64_at(&header, 72) & DATA_FILE != 0;
+    let incompatible = if long { u64_at(&header, INCOMPATIBLE) } else { 0 };
     let backing = match backing_file(image)? {
         Some(name) => Some(BackingName { name, format: backing_format(image, extensions)? }),
         None => None,
@@ -82,8 +94,9 @@ pub(super) fn header(image: &mut (impl Read + Seek)) -> io::Result<Option<ImageH
     Ok(Some(ImageHeader {
         virtual_size: Bytes(u64_at(&header, 24)),
         backing,
-        has_data_file,
+        has_data_file: incompatible & DATA_FILE != 0,
         is_encrypted: u32_at(&header, 32) != 0,
+        is_sealed: incompatible & CORRUPT != 0,
     }))
 }
 
@@ -223,6 +236,15 @@ mod tests {
         let seen = read(&bytes).expect("a header");
         assert!(seen.has_data_file && seen.is_encrypted);
         assert_eq!(read(b"no image"), None);
+
+        assert!(!seen.is_sealed);
+        let (at, features) = sealed_features(&bytes).expect("a header of version 3");
+        bytes[at as usize..at as usize + 8].copy_from_slice(&features);
+        let sealed = read(&bytes).expect("a header");
+        assert_eq!(sealed, ImageHeader { is_sealed: true, ..seen });
+        assert_eq!(sealed_features(&bytes), Some((at, features)), "once is enough");
+        bytes[7] = 2;
+        assert_eq!((sealed_features(&bytes), sealed_features(b"QFI\xfb")), (None, None));
     }
 
     #[test]

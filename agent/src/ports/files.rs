@@ -49,6 +49,8 @@ pub struct ImageHeader {
     pub has_data_file: bool,
     /// Its data are encrypted.
     pub is_encrypted: bool,
+    /// QEMU does not open it for writing: it is marked as damaged, or was sealed.
+    pub is_sealed: bool,
 }
 
 /// A backing file as a header names it.
@@ -163,4 +165,11 @@ pub trait Files: Send + Sync {
     /// Removes the file of that name if it has that identity: `Replaced` when it has another one, `NotFound` when
     /// the name is free.
     async fn remove(&self, path: &Path, identity: &Identity) -> Result<(), PortError>;
+
+    /// Makes QEMU refuse to open a qcow2 file for writing, by the mark its format has for a damaged image
+    /// (`incompatible_features` bit 1). Nothing else of the file changes: it can still be read, and `qemu-img check -r all`
+    /// takes the mark away. Sealing twice is sealing once.
+    ///
+    /// `Replaced` and `NotFound` as above; `Unsupported` for what has no such mark: raw files, qcow2 of version 2.
+    async fn seal(&self, path: &Path, identity: &Identity) -> Result<(), PortError>;
 }

@@ -75,3 +75,30 @@ pub async fn what_is_not_there_is_told_as_such(stage: &dyn Stage) {
     assert!(seen.internal_snapshots.is_empty() && seen.length.0 > 0, "{seen:?}");
     assert!(seen.allocated < Bytes::mib(2), "it is sparse: {seen:?}");
 }
+
+pub async fn a_file_is_sealed_by_its_identity_and_stays_as_it_is(stage: &dyn Stage) {
+    let files = &stage.ports().files;
+    let (one, other) = (made(stage, Kind::File).await, made(stage, Kind::File).await);
+    let (one, other) = (path(&one), path(&other));
+    let own = identity(stage, one).await.expect("the file");
+    let wrong = identity(stage, other).await.expect("the file");
+    class(files.seal(one, &wrong).await, ErrorClass::Replaced);
+    class(files.seal(&one.with_file_name("nobody-has-this"), &own).await, ErrorClass::NotFound);
+    let look = async || {
+        let seen = files.observe(one, VolumeFormat::Qcow2).await.expect("an answer");
+        seen.expect("the file")
+    };
+    let before = look().await;
+    assert!(!before.header.as_ref().expect("a header").is_sealed);
+    for _ in 0..2 {
+        files.seal(one, &own).await.expect("it is sealed");
+        let mut after = look().await;
+        assert!(std::mem::take(&mut after.header.as_mut().expect("a header").is_sealed));
+        assert_eq!(after, before);
+    }
+    let raw = one.with_file_name("sealed.raw");
+    let made = files.create(&raw, VolumeFormat::Raw, Bytes::mib(1), None).await;
+    let made = made.expect("a free name");
+    class(files.seal(&raw, &made).await, ErrorClass::Unsupported);
+    files.remove(&raw, &made).await.expect("it is removed");
+}

@@ -44,23 +44,33 @@ impl Drop for Watcher {
     }
 }
 
-/// A folder that is read-only for whoever opens something from now on.
-pub struct ReadOnly(String);
+/// A folder that is read-only for whoever opens something from now on, libvirt and its QEMUs too.
+pub struct ReadOnly {
+    path: PathBuf,
+    /// The same folder elsewhere, read-only there: what is mounted from it is so from its first moment, and in every
+    /// mount namespace that gets to see it. A flag that is changed later stays in the one it is changed in.
+    aside: PathBuf,
+}
 
 impl ReadOnly {
     /// From now on.
     pub fn mount(path: &Path) -> Result<ReadOnly, LabError> {
-        let path = path.display().to_string();
-        output(Command::new("mount").args(["--bind", &path, &path]))?;
-        let mount = ReadOnly(path.clone());
-        output(Command::new("mount").args(["-o", "remount,bind,ro", &path]))?;
+        let aside = path.with_extension("read-only");
+        fs::create_dir_all(&aside).expect("the lab's folder can be written");
+        let mount = ReadOnly { path: path.to_owned(), aside };
+        output(Command::new("mount").arg("--bind").args([&mount.path, &mount.aside]))?;
+        output(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&mount.aside))?;
+        output(Command::new("mount").arg("--bind").args([&mount.aside, &mount.path]))?;
         Ok(mount)
     }
 }
 
 impl Drop for ReadOnly {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        for mounted in [&self.path, &self.aside] {
+            let _ = Command::new("umount").arg(mounted).status();
+        }
+        let _ = fs::remove_dir(&self.aside);
     }
 }
 

@@ -147,6 +147,27 @@ impl Stand {
         prove(&mut self.guest)
     }
 
+    /// What is said when another domain is started with this disk alone, which must fail; the guest runs on beside.
+    pub fn starting_with_only(&self, disk: &str) -> Result<String, LabError> {
+        let place = disk.lines().filter(|line| !line.contains("<address")).collect::<String>();
+        let name = format!("{}-beside", self.name);
+        let xml = format!(
+            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory><os>\
+             <type arch='x86_64' machine='pc'>hvm</type></os><devices>{place}</devices></domain>"
+        );
+        let file = self.lab.dir()?.join(format!("{name}.xml"));
+        std::fs::write(&file, xml).expect("the lab's folder can be written");
+        let started = self.lab.virsh(&["create", "--paused", &file.display().to_string()]);
+        std::fs::remove_file(&file).expect("it was just written");
+        match started {
+            Err(error) => Ok(error.to_string()),
+            Ok(_) => {
+                self.lab.virsh(&["destroy", &name])?;
+                panic!("old data was started: {disk}")
+            }
+        }
+    }
+
     fn define(&self, xml: &str) -> Outcome {
         let file = self.lab.dir()?.join(format!("{}-old.xml", self.name));
         std::fs::write(&file, xml).expect("the lab's folder can be written");

@@ -111,16 +111,31 @@ async fn retire(
         // Gone, or renamed meanwhile: the next look tells.
         let look_again = may_pass(&error) || error.class == ErrorClass::NotFound;
         if !look_again || !backoff.wait().await {
-            let reason = format!("it could not be renamed: {error}");
+            let sealed = seal(owner, from).await;
+            let reason = format!("it could not be renamed: {error}; {sealed}");
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
     }
 }
 
-/// What to know of a source that could not be given another name.
+/// What keeps its own name, and is not used, at least does not start: nobody writes to its old data by mistake. In words.
+async fn seal(owner: &Owner, source: &VolumeLocation) -> String {
+    let identity = &owner.plan.source_identity;
+    match volumes::seal(&owner.context.ports, source, identity).await {
+        Ok(()) => "it was marked as damaged, so that QEMU does not write to it and no old record \
+                   boots it (`qemu-img check -r all` takes the mark away)"
+            .to_owned(),
+        Err(error) => format!(
+            "nor marked so that QEMU does not start from it ({error}): an old record can still boot \
+             its old data"
+        ),
+    }
+}
+
+/// What to know of a source that still has its own name.
 fn under_its_own(location: &VolumeLocation, name: &VolumeLocation) -> &'static str {
     if location == name {
-        "; it has its own name, so an old record can still boot its old data until `volferry leftovers retry` removes it"
+        "; it has its own name until `volferry leftovers retry` removes it"
     } else {
         ""
     }

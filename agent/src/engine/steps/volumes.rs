@@ -150,6 +150,22 @@ pub async fn remove(
     }
 }
 
+/// Makes QEMU refuse to start from the volume of that name if it is the one meant. `Unsupported` where nothing does.
+pub async fn seal(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    identity: &Identity,
+) -> Result<(), PortError> {
+    match volume {
+        VolumeLocation::File { path } => ports.files.seal(path, identity).await,
+        VolumeLocation::Rbd { .. } => Err(PortError::new(
+            ErrorClass::Unsupported,
+            format!("seal {volume}"),
+            "an RBD image has no such mark",
+        )),
+    }
+}
+
 /// Deletes a snapshot of the RBD image of that name if it is the one meant.
 pub async fn remove_snapshot(
     ports: &Ports,

@@ -155,4 +155,9 @@ impl Files for World {
         let what = format!("remove {}", path.display());
         self.call(Method::RemoveFile, what, |state| state.remove_file(path, identity)).await
     }
+
+    async fn seal(&self, path: &Path, identity: &Identity) -> Result<(), PortError> {
+        let what = format!("seal {}", path.display());
+        self.call(Method::SealFile, what, |state| state.seal_file(path, identity)).await
+    }
 }

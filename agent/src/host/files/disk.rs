@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, BufReader, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::{DirBuilderExt, FileExt as _, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -150,6 +150,26 @@ pub(super) fn remove(path: &Path, expected: &Identity) -> io::Result<Result<(), 
     }
     unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
     sync(&folder)?;
+    Ok(Ok(()))
+}
+
+/// Marks a qcow2 file of that identity so that QEMU does not open it for writing; else the identity it has.
+pub(super) fn seal(path: &Path, expected: &Identity) -> io::Result<Result<(), Identity>> {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    let found = identity_of(&file.metadata()?);
+    if found != *expected {
+        return Ok(Err(found));
+    }
+    let mut header = Vec::with_capacity(qcow2::LONG_HEADER);
+    (&file).take(qcow2::LONG_HEADER as u64).read_to_end(&mut header)?;
+    let Some((at, features)) = qcow2::sealed_features(&header) else {
+        let text =
+            "only qcow2 files of version 3 can be marked so that QEMU does not write to them";
+        return Err(io::Error::new(ErrorKind::Unsupported, text));
+    };
+    file.write_all_at(&features, at)?;
+    file.sync_all()?;
     Ok(Ok(()))
 }
 
