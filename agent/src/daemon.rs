@@ -6,6 +6,7 @@
 #[cfg(feature = "testing")]
 mod kill_point;
 mod lock;
+mod pulse;
 pub mod reload;
 
 use std::io;
@@ -127,6 +128,13 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
         let _lock = StateLock::acquire(&config.state_dir)?;
         let (stop, _signals) = stop_on_signal()?;
         let engine = build_engine(&config).await?;
+        let pulse = engine.clone();
+        let look = move || {
+            let engine = pulse.clone();
+            async move { engine.pulse().await }
+        };
+        let beating = pulse::beat(sd_notify::watchdog_enabled(), look, notify);
+        let _beating = AbortOnDropHandle::new(tokio::spawn(beating));
         let served = serve(&config, Arc::new(engine.clone()), stop).await;
         engine.stop().await;
         served
@@ -159,7 +167,7 @@ async fn build_engine(config: &Config) -> Result<Engine, DaemonError> {
     Ok(Engine::start(ports, journal, config.host_facts(), Tuning::default()).await?)
 }
 
-/// Listens, says READY, and serves until `stop`.
+/// Listens, and serves until `stop`; says READY once the operations of an earlier life were looked at.
 pub async fn serve<A: Agent>(
     config: &Config,
     agent: Arc<A>,
@@ -195,7 +203,8 @@ pub async fn serve<A: Agent>(
     let reloader = Reloader::new(config, Arc::clone(&agent), Arc::clone(&access));
     let _reloading =
         reloader.map(|reloader| AbortOnDropHandle::new(tokio::spawn(reloader.run(hangups))));
-    notify(&[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("serving")]);
+    let ready = pulse::tell_ready(agent.health(), notify);
+    let _ready = AbortOnDropHandle::new(tokio::spawn(ready));
     let doors = Doors { socket: listener, tls };
     let served = server::serve(agent, doors, access, stop).await;
     notify(&[sd_notify::NotifyState::Stopping]);
