@@ -3,6 +3,7 @@
 //! `arguments` is the whole command line, one module per group of commands carries it out, `follow` watches an
 //! operation to its end, `render` writes. Nothing about moves is decided here: the agent decides, the command asks.
 
+mod address;
 mod arguments;
 mod client;
 mod doctor;
@@ -49,23 +50,23 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let socket = arguments.socket();
+    let agent = arguments.agent.address();
     match arguments.command {
         Command::Rbd { command: RbdCommand::Monitors(list) } => monitors::run(&list, output),
         Command::Plan(plan) => match plan.offline()? {
             Some(offline) => plan::offline(&offline, output),
-            None => block_on(plan::online(&socket, plan, output)),
+            None => block_on(plan::online(&agent?, plan, output)),
         },
-        Command::Migrate(migrate) => block_on(migrate::run(&socket, migrate, output)),
-        Command::Ops { command } => block_on(ops::run(&socket, command, output)),
-        Command::Leftovers { command } => block_on(leftovers::run(&socket, command, output)),
-        Command::Doctor { orphans: false, .. } => block_on(doctor::checks(&socket, output)),
+        Command::Migrate(migrate) => block_on(migrate::run(&agent?, migrate, output)),
+        Command::Ops { command } => block_on(ops::run(&agent?, command, output)),
+        Command::Leftovers { command } => block_on(leftovers::run(&agent?, command, output)),
+        Command::Doctor { orphans: false, .. } => block_on(doctor::checks(&agent?, output)),
         Command::Doctor { orphans: true, remove } => {
-            block_on(doctor::orphans(&socket, remove, output))
+            block_on(doctor::orphans(&agent?, remove, output))
         }
-        Command::Disks { domain } => block_on(host::disks(&socket, domain, output)),
-        Command::Pools => block_on(host::pools(&socket, output)),
-        Command::Host => block_on(host::capabilities(&socket, output)),
+        Command::Disks { domain } => block_on(host::disks(&agent?, domain, output)),
+        Command::Pools => block_on(host::pools(&agent?, output)),
+        Command::Host => block_on(host::capabilities(&agent?, output)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "volferry", &mut script);

@@ -412,3 +412,83 @@ fn files_that_cannot_be_used_are_named_with_what_is_wrong() {
     std::fs::write(folder.path().join("ca.crt"), "").expect("no CA");
     assert!(read().contains("ca.crt holds no certificate in PEM"), "{}", read());
 }
+
+/// What the command says: its exit code, standard output and standard error.
+async fn volferry(
+    arguments: Vec<String>,
+    variables: Vec<(&'static str, String)>,
+) -> (i32, String, String) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_volferry"));
+    for variable in ["SOCKET", "CONNECT", "CA", "CERT", "KEY"] {
+        command.env_remove(format!("VOLFERRY_{variable}"));
+    }
+    let output = command.args(arguments).envs(variables).output().await.expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_goes_over_the_network_too_and_says_why_it_may_not() {
+    let site = Site::start().await;
+    let folder = site.folder.path().to_owned();
+    let ca = folder.join("ca.crt");
+    let at = |url: &str, pair: &Pair, what: &[&str]| {
+        let (certificate, key) = certificates::write(&folder, "client", pair);
+        let files = [("--ca", &ca), ("--cert", &certificate), ("--key", &key)];
+        let mut arguments = vec!["--connect".to_owned(), url.to_owned()];
+        for (option, file) in files {
+            arguments.extend([option.to_owned(), file.display().to_string()]);
+        }
+        arguments.extend(what.iter().map(|word| (*word).to_owned()));
+        arguments
+    };
+    let url = format!("https://localhost:{}", site.address.port());
+    let operator = site.ca.client(&["mgmt.example.org"]);
+    let migrate = ["migrate", "web", "vda", "--to", "ceph"];
+    let (exit, _, err) = volferry(at(&url, &operator, &migrate), vec![]).await;
+    assert_eq!(exit, 0, "{err}");
+    let watcher = site.ca.client(&["watcher.example.org"]);
+    let (exit, _, err) = volferry(at(&url, &watcher, &migrate), vec![]).await;
+    assert_eq!(exit, 3, "{err}");
+    assert!(err.contains("refused: not-allowed: client watcher.example.org has the role observe; Migrate takes operate"), "{err}");
+    assert!(err.contains("hint: the agent's configuration decides"), "{err}");
+    for (pair, why) in [
+        (site.ca.expired("mgmt.example.org"), "--cert: CertificateExpired"),
+        (Ca::new("theirs").client(&["mgmt.example.org"]), "--cert: UnknownCA"),
+    ] {
+        let (exit, _, err) = volferry(at(&url, &pair, &["pools"]), vec![]).await;
+        assert_eq!(exit, 5, "{err}");
+        assert!(err.contains(why) && err.contains("hint: it has to be valid now"), "{err}");
+    }
+    std::fs::write(&ca, Ca::new("theirs").pem()).expect("written");
+    let (exit, _, err) = volferry(at(&url, &operator, &["pools"]), vec![]).await;
+    assert_eq!(exit, 5, "{err}");
+    assert!(err.contains("the agent's certificate is not accepted: UnknownIssuer"), "{err}");
+    std::fs::write(&ca, site.ca.pem()).expect("written");
+    let (exit, _, err) = volferry(at("https://localhost:1", &operator, &["pools"]), vec![]).await;
+    assert_eq!(exit, 5, "{err}");
+    assert!(err.contains("https://localhost:1: nobody answers there"), "{err}");
+    // The environment says the same, and what lacks is named.
+    let (certificate, key) = certificates::write(&folder, "client", &operator);
+    let file = |path: &std::path::Path| path.display().to_string();
+    let mut variables = vec![
+        ("VOLFERRY_CONNECT", url.clone()),
+        ("VOLFERRY_CA", file(&ca)),
+        ("VOLFERRY_CERT", file(&certificate)),
+        ("VOLFERRY_KEY", file(&key)),
+    ];
+    let (exit, out, err) = volferry(vec!["pools".to_owned()], variables.clone()).await;
+    assert_eq!((exit, out.contains("ceph-hdd")), (0, true), "{out}{err}");
+    variables.pop();
+    let (exit, _, err) = volferry(vec!["pools".to_owned()], variables).await;
+    assert_eq!((exit, err.contains("takes mutual TLS: --key FILE is missing")), (2, true), "{err}");
+    let both = vec![("VOLFERRY_CONNECT", url), ("VOLFERRY_SOCKET", "/x".to_owned())];
+    let (exit, _, err) = volferry(vec!["pools".to_owned()], both).await;
+    assert_eq!(
+        (exit, err.contains("both VOLFERRY_CONNECT and VOLFERRY_SOCKET")),
+        (2, true),
+        "{err}"
+    );
+    let (exit, _, err) = volferry(at("http://localhost:1", &operator, &["pools"]), vec![]).await;
+    assert_eq!((exit, err.contains("is no address such as https://")), (2, true), "{err}");
+}

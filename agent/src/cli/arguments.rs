@@ -1,21 +1,17 @@
 //! The command line, as typed. Values that only the agent can judge stay text.
 
-use std::env;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use super::address::AddressArguments;
 use super::failure::Failure;
 use crate::api::status::Exit;
-use crate::config::DEFAULT_SOCKET;
 use crate::spec::{
     Bytes, BytesPerSecond, EncryptionScheme, EncryptionWish, HeaderKind, IoTune, OperationId, span,
 };
-
-const SOCKET_VARIABLE: &str = "VOLFERRY_SOCKET";
 
 const GENERAL: &str = "General options";
 
@@ -35,9 +31,8 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(name = "volferry", version, after_help = EXIT_CODES)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
 pub struct Arguments {
-    /// The agent's socket; else $VOLFERRY_SOCKET, else /run/volferry/volferry.sock
-    #[arg(long, global = true, value_name = "PATH", help_heading = GENERAL)]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) agent: AddressArguments,
 
     /// How to print: text for people, json for programs
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text")]
@@ -46,14 +41,6 @@ pub struct Arguments {
 
     #[command(subcommand)]
     pub(super) command: Command,
-}
-
-impl Arguments {
-    /// The agent's socket: as said here, else by the environment, else the usual place.
-    pub fn socket(&self) -> PathBuf {
-        let said = self.socket.clone().map(OsString::from).or_else(|| env::var_os(SOCKET_VARIABLE));
-        said.filter(|path| !path.is_empty()).map_or_else(|| DEFAULT_SOCKET.into(), PathBuf::from)
-    }
 }
 
 /// The two ways to print.

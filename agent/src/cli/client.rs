@@ -1,6 +1,6 @@
-//! The agent at the other end of the socket.
+//! The agent at the other end of the connection.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -9,6 +9,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Streaming};
 use tower::service_fn;
 
+use super::address::Address;
 use super::failure::Failure;
 use crate::api::pb;
 use crate::api::status::Exit;
@@ -30,20 +31,24 @@ pub struct Client {
 
 impl Client {
     /// Connects.
-    pub async fn connect(socket: &Path) -> Result<Self, Failure> {
-        let path: PathBuf = socket.to_owned();
+    pub async fn connect(agent: &Address) -> Result<Self, Failure> {
+        let channel = match agent {
+            Address::Socket(path) => Self::local(path.clone()).await,
+            Address::Network(network) => network.endpoint()?.connect().await,
+        };
+        let channel = channel.map_err(|error| Failure::unreachable(agent, &error))?;
+        let inner = pb::volferry_client::VolferryClient::new(channel)
+            .max_decoding_message_size(LARGEST_ANSWER);
+        Ok(Self { inner })
+    }
+
+    async fn local(path: PathBuf) -> Result<Channel, tonic::transport::Error> {
         let connector = service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
         // The name is never looked up: the connector goes to the socket.
-        let channel = Endpoint::from_static("http://volferryd")
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| Failure::unreachable(socket, &error))?;
-        let inner = pb::volferry_client::VolferryClient::new(channel)
-            .max_decoding_message_size(LARGEST_ANSWER);
-        Ok(Self { inner })
+        Endpoint::from_static("http://volferryd").connect_with_connector(connector).await
     }
 
     /// Starts a move.

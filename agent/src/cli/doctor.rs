@@ -1,9 +1,8 @@
 //! `volferry doctor`: what is in the way of moves, and what no operation knows.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
+use super::address::Address;
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{self, Output, Tone, one_line};
@@ -14,8 +13,8 @@ use crate::api::pb;
 use crate::api::status::Exit;
 
 /// `volferry doctor`: whatever was looked at, and 1 when something is in the way.
-pub async fn checks(socket: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let mut checks = Client::connect(socket).await?.checks().await?;
+pub async fn checks(agent: &Address, output: &mut Output) -> Result<Exit, Failure> {
+    let mut checks = Client::connect(agent).await?.checks().await?;
     checks.extend(versions(&checks));
     if output.is_json() {
         let checks: Vec<Value> = checks.iter().map(check_json).collect();
@@ -64,11 +63,11 @@ fn check_json(check: &pb::Check) -> Value {
 
 /// `volferry doctor --orphans [--remove ID]`.
 pub async fn orphans(
-    socket: &Path,
+    agent: &Address,
     remove: Option<String>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut client = Client::connect(socket).await?;
+    let mut client = Client::connect(agent).await?;
     let Some(id) = remove else {
         let found = client.orphans().await?;
         list(&found, output);

@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::io;
-use std::path::Path;
 
 use serde_json::json;
 use tonic::Status;
 
+use super::address::Address;
 use super::output::{self, Output};
 use crate::api::status::{self, Exit, code_exit, reason_exit, refusal_answer};
 use crate::api::{convert::words::word, pb};
@@ -44,8 +44,11 @@ impl Failure {
         self.refusal.as_ref()
     }
 
-    /// An agent that cannot be reached on `socket`.
-    pub fn unreachable(socket: &Path, error: &(dyn Error + 'static)) -> Self {
+    /// An agent that cannot be reached.
+    pub fn unreachable(agent: &Address, error: &(dyn Error + 'static)) -> Self {
+        if let Some(failure) = not_accepted(error) {
+            return failure;
+        }
         let kind = io_kind(error);
         let reason = match kind {
             Some(io::ErrorKind::NotFound) => "there is no such socket".to_owned(),
@@ -53,15 +56,18 @@ impl Failure {
             Some(io::ErrorKind::PermissionDenied) => "permission denied".to_owned(),
             _ => crate::report::chain(error),
         };
-        let hint = match kind {
-            Some(io::ErrorKind::PermissionDenied) => {
+        let hint = match (agent, kind) {
+            (Address::Network(_), _) => {
+                "is [tls] in the agent's configuration, and volferryd running there? `systemctl status volferryd`"
+            }
+            (Address::Socket(_), Some(io::ErrorKind::PermissionDenied)) => {
                 "the socket is for its owner and its group: join the group, or use sudo"
             }
             _ => {
                 "is volferryd running? `systemctl status volferryd`; another socket: --socket PATH"
             }
         };
-        let message = format!("the agent cannot be reached on {}: {reason}", socket.display());
+        let message = format!("the agent cannot be reached on {agent}: {reason}");
         Self::new(Exit::Unreachable, message).hint(hint)
     }
 
@@ -103,6 +109,9 @@ impl From<Status> for Failure {
                 _ => failure,
             };
         }
+        if let Some(failure) = not_accepted(&status) {
+            return failure;
+        }
         if is_lost(&status) {
             let message = format!("the agent was lost: {}", status.message());
             return Self::new(Exit::Unreachable, message)
@@ -110,6 +119,24 @@ impl From<Status> for Failure {
         }
         Self::new(code_exit(status.code()), status.message())
     }
+}
+
+/// What TLS says when one side does not accept the other's certificate; the client's is judged only after the connection
+/// seems to be there.
+fn not_accepted(error: &(dyn Error + 'static)) -> Option<Failure> {
+    const ALERT: &str = "received fatal alert: ";
+    const AGENT: &str = "invalid peer certificate: ";
+    let text = crate::report::chain(error);
+    let after = |words| text.split_once(words).map(|(_, rest): (_, &str)| rest);
+    if let Some(why) = after(AGENT) {
+        let message = format!("the agent's certificate is not accepted: {why}");
+        let hint = "--ca takes the CA of the agent, and its certificate has to have the name in the address";
+        return Some(Failure::new(Exit::Unreachable, message).hint(hint));
+    }
+    let alert = after(ALERT)?;
+    let message = format!("the agent does not accept the certificate of --cert: {alert}");
+    let hint = "it has to be valid now, for clients, and by a CA in `client_ca` of the agent's [tls]; the agent's log says more";
+    Some(Failure::new(Exit::Unreachable, message).hint(hint))
 }
 
 /// Whether a status means that the agent is away, not that it answered.
@@ -142,6 +169,9 @@ const fn refusal_hint(code: RefusalCode) -> Option<&'static str> {
         RefusalCode::PoolUnknown => Some("`volferry pools` shows the pools"),
         RefusalCode::Busy => Some(
             "`volferry ops list --running` shows what goes on, `volferry host` whether libvirt answers",
+        ),
+        RefusalCode::NotAllowed => Some(
+            "the agent's configuration decides: roles in [[client]] and socket_role, pools in [pools_in_requests]",
         ),
         RefusalCode::DestinationExists => Some("another name: --destination-volume NAME"),
         _ => None,

@@ -1,9 +1,8 @@
 //! `volferry disks`, `pools` and `host`: what there is to move, where to, and by what.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
+use super::address::Address;
 use super::client::Client;
 use super::failure::Failure;
 use super::output::{Output, Tone, one_line};
@@ -14,8 +13,8 @@ use crate::api::status::Exit;
 use crate::spec::Bytes;
 
 /// `volferry disks DOMAIN`.
-pub async fn disks(socket: &Path, domain: String, output: &mut Output) -> Result<Exit, Failure> {
-    let disks = Client::connect(socket).await?.disks(domain).await?;
+pub async fn disks(agent: &Address, domain: String, output: &mut Output) -> Result<Exit, Failure> {
+    let disks = Client::connect(agent).await?.disks(domain).await?;
     if output.is_json() {
         let disks: Vec<Value> = disks.iter().map(disk_json).collect();
         output.json(&json!({ "disks": disks }));
@@ -53,8 +52,8 @@ fn disk_json(disk: &pb::Disk) -> Value {
 }
 
 /// `volferry pools`.
-pub async fn pools(socket: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let pools = Client::connect(socket).await?.pools().await?;
+pub async fn pools(agent: &Address, output: &mut Output) -> Result<Exit, Failure> {
+    let pools = Client::connect(agent).await?.pools().await?;
     if output.is_json() {
         let pools: Vec<Value> = pools.iter().map(pool_json).collect();
         output.json(&json!({ "pools": pools }));
@@ -94,8 +93,8 @@ fn pool_json(pool: &pb::Pool) -> Value {
 }
 
 /// `volferry host`.
-pub async fn capabilities(socket: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let host = Client::connect(socket).await?.host().await?;
+pub async fn capabilities(agent: &Address, output: &mut Output) -> Result<Exit, Failure> {
+    let host = Client::connect(agent).await?.host().await?;
     if output.is_json() {
         output.json(&json!({
             "host_name": host.host_name,

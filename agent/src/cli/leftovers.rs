@@ -1,9 +1,8 @@
 //! `volferry leftovers`: what operations could not remove, listed, tried again, forgotten.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
+use super::address::Address;
 use super::arguments::LeftoversCommand;
 use super::client::{Client, incomplete};
 use super::failure::Failure;
@@ -16,11 +15,11 @@ use crate::api::status::{Exit, retry_exit};
 
 /// Runs one of them.
 pub async fn run(
-    socket: &Path,
+    agent: &Address,
     command: LeftoversCommand,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut client = Client::connect(socket).await?;
+    let mut client = Client::connect(agent).await?;
     match command {
         LeftoversCommand::List => {
             list(&client.leftovers().await?, output);

@@ -1,9 +1,8 @@
 //! `volferry migrate`: ask for the move, follow it, tell how it ended.
 
-use std::path::Path;
-
 use tokio::time::{Instant, sleep};
 
+use super::address::Address;
 use super::arguments::{ImageFormat, MigrateArguments, RequestOptions};
 use super::client::Client;
 use super::failure::Failure;
@@ -19,7 +18,7 @@ use crate::spec::{HeaderKind, IoLimit, IoTune, OperationId};
 
 /// Runs it.
 pub async fn run(
-    socket: &Path,
+    agent: &Address,
     arguments: MigrateArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -28,7 +27,7 @@ pub async fn run(
     let (domain, disk) = (arguments.domain, arguments.disk);
     let request = request(id.clone(), domain, disk, arguments.to, arguments.options)?;
     let mut interrupts = Interrupts::new()?;
-    let mut client = Client::connect(socket).await?;
+    let mut client = Client::connect(agent).await?;
     let accepted = accept(&mut client, request, &mut interrupts).await?;
     if arguments.detach {
         if output.is_json() {

@@ -1,9 +1,8 @@
 //! `volferry ops`: operations listed, shown, followed and steered.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
+use super::address::Address;
 use super::arguments::{Keep, Limit, OpsCommand};
 use super::client::{Client, incomplete};
 use super::failure::Failure;
@@ -15,8 +14,12 @@ use crate::api::pb;
 use crate::api::status::Exit;
 
 /// Runs one of them.
-pub async fn run(socket: &Path, command: OpsCommand, output: &mut Output) -> Result<Exit, Failure> {
-    let mut client = Client::connect(socket).await?;
+pub async fn run(
+    agent: &Address,
+    command: OpsCommand,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut client = Client::connect(agent).await?;
     match command {
         OpsCommand::List { running, domain, limit } => {
             list(&client.operations(running, domain, limit).await?, output);

@@ -1,10 +1,10 @@
 //! `volferry plan`: what a move would do, from the agent or from files alone.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
+use super::address::Address;
 use super::arguments::{OfflinePlan, PlanArguments};
 use super::client::Client;
 use super::failure::Failure;
@@ -22,7 +22,7 @@ use crate::spec::{DiskReference, InvalidName, PoolName, VolumeName};
 
 /// Asks the agent.
 pub async fn online(
-    socket: &Path,
+    agent: &Address,
     arguments: PlanArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -33,7 +33,7 @@ pub async fn online(
         arguments.to,
         arguments.options,
     )?;
-    let mut client = Client::connect(socket).await?;
+    let mut client = Client::connect(agent).await?;
     match client.plan(request).await {
         Ok(plan) => {
             show(&render::accepted(&plan), output);
