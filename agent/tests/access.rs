@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use volferry_agent::api::access::{Access, Rules, rights};
 use volferry_agent::api::server::{self, Doors};
@@ -34,6 +34,17 @@ const CLIENTS: [(&str, Role); 3] = [
     ("mgmt.example.org", Role::Operate),
     ("spiffe://site/admin", Role::Admin),
 ];
+
+/// What a client of a CA's agents trusts and shows.
+fn trusted(ca: &Ca, shows: Option<&Pair>) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(ca.pem()))
+        .domain_name("localhost");
+    match shows {
+        Some(pair) => config.identity(Identity::from_pem(&pair.certificate, &pair.key)),
+        None => config,
+    }
+}
 
 /// A served agent with both doors.
 struct Site {
@@ -73,7 +84,7 @@ impl Site {
     async fn channel(&self, shows: Option<&Pair>) -> Result<Channel, tonic::transport::Error> {
         Endpoint::from_shared(format!("https://{}", self.address))
             .expect("an address")
-            .tls_config(self.ca.trusted_by(shows))?
+            .tls_config(trusted(&self.ca, shows))?
             .connect()
             .await
     }
@@ -286,7 +297,7 @@ async fn the_configuration_of_now_decides_also_on_open_connections() {
     assert!(refused.message().contains("its certificate is no longer good"), "{refused}");
     let shows = new.client(&["mgmt.example.org"]);
     let endpoint = Endpoint::from_shared(format!("https://{}", site.address)).expect("an address");
-    let endpoint = endpoint.tls_config(new.trusted_by(Some(&shows))).expect("certificates");
+    let endpoint = endpoint.tls_config(trusted(&new, Some(&shows))).expect("certificates");
     let channel = endpoint.connect().await.expect("the new certificate is shown");
     Client::new(channel).migrate(request("new", "vdb")).await.expect("an operator");
 }

@@ -66,6 +66,8 @@ async fn a_refusal_carries_its_code_twice() {
     assert_eq!(refused.message(), "pool full has 0 B left");
     let code = refused.metadata().get(status::REFUSAL_CODE_KEY).expect("the metadata");
     assert_eq!(code.to_str().ok(), Some("no-space"));
+    let retry = refused.metadata().get(status::RETRY_KEY).expect("the metadata");
+    assert_eq!(retry.to_str().ok(), Some("later"));
     let detail = status::refusal_of(&refused).expect("the detail");
     assert_eq!((detail.code.as_str(), detail.retry()), ("no-space", pb::RetryClass::Later));
 }
@@ -121,6 +123,8 @@ async fn where_the_volume_is_cannot_always_be_told() {
     let cancel = pb::CancelOperationRequest { operation_id: "a".into() };
     let refused = client.cancel_operation(cancel).await.expect_err("too late");
     assert_eq!(refused.code(), Code::FailedPrecondition);
+    let retry = refused.metadata().get(status::RETRY_KEY).expect("the metadata");
+    assert_eq!(retry.to_str().ok(), Some("never"));
     let problem = status::problem_of(&refused).expect("the detail");
     assert_eq!(problem.reason(), pb::CommandReason::NotAllowed);
 }

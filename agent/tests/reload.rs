@@ -167,22 +167,43 @@ fn a_daemon_reloads_at_sighup_and_tells_systemd_and_its_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let config = path.join("volferry.toml");
-    let base = |host: &str| {
+    let (mut ca, client) = (Ca::new("ours"), client("mgmt", Role::Observe));
+    let base = |host: &str, ca: &Ca| {
         let (state, socket) = (path.join("state"), path.join("s"));
+        let tls = certificates::write_site(path, "127.0.0.1:0", ca);
         format!(
-            "host_name = {host:?}\nstate_dir = {state:?}\nlisten = \"unix:{}\"\nlibvirt_uri = \"test:///default\"\n",
+            "host_name = {host:?}\nstate_dir = {state:?}\nlisten = \"unix:{}\"\nlibvirt_uri = \"test:///default\"\n{tls}{client}",
             socket.display()
         )
     };
-    fs::write(&config, base("host-a")).expect("written");
+    fs::write(&config, base("host-a", &ca)).expect("written");
     let (daemon, notify) = start(path, &config);
     told_until(&notify, "READY=1");
     let pid = Pid::from_raw(daemon.0.id().try_into().expect("a pid"));
-    fs::write(&config, base("host-b") + POOL).expect("written");
+    let log = || fs::read_to_string(path.join("log")).expect("a log");
+    let listening = log();
+    let address =
+        listening.split("mutual TLS only address=").nth(1).and_then(|rest| rest.split(' ').next());
+    let url =
+        format!("https://{}", address.expect("the listener").replace("127.0.0.1", "localhost"));
+    let pools = |ca: &Ca| {
+        let (certificate, key) = certificates::write(path, "client", &ca.client(&["mgmt"]));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_volferry"));
+        command.args(["pools", "--connect", &url, "--ca"]).arg(path.join("ca.crt"));
+        let output = command.arg("--cert").arg(certificate).arg("--key").arg(key).output();
+        let output = output.expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(pools(&ca).0, Some(0), "{}", pools(&ca).1);
+    let old = std::mem::replace(&mut ca, Ca::new("new"));
+    fs::write(&config, base("host-b", &ca) + POOL).expect("written");
     kill(pid, Signal::SIGHUP).expect("sent");
     let reloading = told_until(&notify, "RELOADING=1");
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
     assert!(told_until(&notify, "READY=1").contains("STATUS=serving"));
+    assert_eq!(pools(&ca).0, Some(0), "the new certificates: {}", pools(&ca).1);
+    let (exit, why) = pools(&old);
+    assert!(exit == Some(5) && why.contains("UnknownCA"), "a client of the old CA: {why}");
     fs::write(&config, "host_nam = 1").expect("written");
     kill(pid, Signal::SIGHUP).expect("sent");
     told_until(&notify, "RELOADING=1");
@@ -190,7 +211,7 @@ fn a_daemon_reloads_at_sighup_and_tells_systemd_and_its_log() {
     assert!(ready.contains("the last reload changed nothing: "), "{ready}");
     kill(pid, Signal::SIGTERM).expect("sent");
     told_until(&notify, "STOPPING=1");
-    let log = fs::read_to_string(path.join("log")).expect("a log");
+    let log = log();
     for part in [
         "read anew pools=1",
         "takes a restart of the daemon key=\"host_name\"",

@@ -19,6 +19,10 @@ use crate::report;
 /// The ASCII metadata key that carries a refusal's code.
 pub const REFUSAL_CODE_KEY: &str = "volferry-refusal-code";
 
+/// The ASCII metadata key that says what may be done with the same request, of refusals and problems: now, later, never
+/// or operator.
+pub const RETRY_KEY: &str = "volferry-retry";
+
 const REFUSAL_TYPE: &str = "type.googleapis.com/volferry.v1.Refusal";
 const PROBLEM_TYPE: &str = "type.googleapis.com/volferry.v1.CommandProblem";
 
@@ -169,6 +173,7 @@ pub fn refusal_status(refusal: &Refusal) -> Status {
     let code = refusal_answer(refusal.code).code;
     let mut metadata = MetadataMap::new();
     metadata.insert(REFUSAL_CODE_KEY, MetadataValue::from_static(refusal.code.as_str()));
+    metadata.insert(RETRY_KEY, MetadataValue::from_static(retry_word(refusal.code.retry())));
     let details = packed(code, &refusal.message, REFUSAL_TYPE, detail.encode_to_vec());
     Status::with_details_and_metadata(code, &refusal.message, details.into(), metadata)
 }
@@ -234,7 +239,18 @@ fn problem_status(
         pb::CommandProblem { reason: reason.into(), retry: pb::RetryClass::from(retry).into() };
     let message = report::chain(error);
     let details = packed(code, &message, PROBLEM_TYPE, problem.encode_to_vec());
-    Status::with_details(code, message, details.into())
+    let mut metadata = MetadataMap::new();
+    metadata.insert(RETRY_KEY, MetadataValue::from_static(retry_word(retry)));
+    Status::with_details_and_metadata(code, message, details.into(), metadata)
+}
+
+const fn retry_word(retry: RetryClass) -> &'static str {
+    match retry {
+        RetryClass::Now => "now",
+        RetryClass::Later => "later",
+        RetryClass::Never => "never",
+        RetryClass::Operator => "operator",
+    }
 }
 
 /// The refusal a status carries.

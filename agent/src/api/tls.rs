@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
@@ -36,6 +37,9 @@ const HANDSHAKES: usize = 32;
 const WHOLE: Duration = Duration::from_secs(10);
 /// After an accept that failed, for want of descriptors say.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long, and for how much, a client that is refused may take to read why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_BYTES: u64 = 64 * 1024;
 /// No key or bundle of certificates is larger.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 
@@ -305,9 +309,24 @@ async fn shake_hands(
         tracing::debug!(%error, "a connection stays slow");
     }
     let acceptor = TlsAcceptor::from(Arc::clone(&identity.server));
-    match tokio::time::timeout(WHOLE, acceptor.accept(stream)).await {
+    match tokio::time::timeout(WHOLE, acceptor.accept(stream).into_fallible()).await {
         Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => refused(&error.to_string()),
+        Ok(Err((error, stream))) => {
+            hang_up(stream).await;
+            refused(&error.to_string())
+        }
         Err(_) => refused("the handshake took too long"),
+    }
+}
+
+/// Ends a connection so that its client reads why: closed with anything unread, it would be reset, and the alert with it.
+async fn hang_up(mut stream: TcpStream) {
+    let last = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut (&mut stream).take(LAST_BYTES), &mut tokio::io::sink()).await
+    };
+    match tokio::time::timeout(LAST_WORDS, last).await {
+        Ok(Ok(_)) | Err(_) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a refused connection ended by itself"),
     }
 }

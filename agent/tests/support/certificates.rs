@@ -9,7 +9,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, SanType, date_time_ymd,
 };
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// A CA.
 pub struct Ca {
@@ -74,17 +73,6 @@ impl Ca {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         Pair { certificate: certificate.pem(), key: key.serialize_pem() }
-    }
-
-    /// What a client trusts and shows.
-    pub fn trusted_by(&self, shows: Option<&Pair>) -> ClientTlsConfig {
-        let config = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(self.pem()))
-            .domain_name("localhost");
-        match shows {
-            Some(pair) => config.identity(Identity::from_pem(&pair.certificate, &pair.key)),
-            None => config,
-        }
     }
 }
 
