@@ -6,6 +6,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-lab test-trixie lint fmt build install lab-up lab-down lab-smoke bench torture cases clean
+.PHONY: package-files deb rpm test-package deny
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -26,7 +27,8 @@ lint: install ## Formatting and clippy
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 
 test-quick: install ## Tests that need no lab
-	VOLFERRY_REQUIRE_TOOLS=1 cargo test --workspace --features rbdutils/native,volferry-agent/testing --locked
+	VOLFERRY_PROMTOOL=$$(source tests/lab/env.sh && echo $$LAB/cache/promtool) VOLFERRY_REQUIRE_TOOLS=1 \
+	  cargo test --workspace --features rbdutils/native,volferry-agent/testing --locked
 
 cases: build ## Real-world inputs with the right answers
 	@tests/run-cases.sh
@@ -51,6 +53,40 @@ torture: install ## Kill agent, libvirtd and QEMU at every point of moves (by ha
 
 bench: build ## Measure the budgets (by hand, minutes; figures go to docs/performance.md)
 	@tests/lab/with-lab.sh tests/run-bench.sh
+
+# Tools that make and check packages, in a folder of the project's own. Versions are raised here.
+TOOLS := target/tools
+CARGO_DEB := $(TOOLS)/bin/cargo-deb
+CARGO_RPM := $(TOOLS)/bin/cargo-generate-rpm
+CARGO_DENY := $(TOOLS)/bin/cargo-deny
+$(CARGO_DEB):
+	cargo install --locked --root $(TOOLS) cargo-deb@3.8.0
+$(CARGO_RPM):
+	cargo install --locked --root $(TOOLS) cargo-generate-rpm@0.21.1
+$(CARGO_DENY):
+	cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
+
+package-files: install
+	cargo build --release --locked -p volferry-agent --bins
+	cargo run --release --locked -p volferry-packaging --bin package-files -- target/package
+
+# VERSION=1.2.3 gives the package another version than the sources have.
+deb: package-files $(CARGO_DEB) ## Make the Debian package, in target/debian
+	rm -f target/debian/*.deb
+	$(CARGO_DEB) -p volferry-agent --no-build --output target/debian/ $(if $(VERSION),--deb-version $(VERSION))
+
+rpm: package-files $(CARGO_RPM) ## Make the RPM package, in target/rpm, and look into it
+	mkdir -p target/rpm && rm -f target/rpm/*.rpm
+	$(CARGO_RPM) -p agent --output target/rpm/
+	@tests/check-rpm.sh target/rpm/*.rpm
+
+test-package: deb ## Install, use, upgrade, remove and purge the Debian package in a Debian that systemd runs (by hand, minutes)
+	@tests/lab/with-lab.sh tests/run-package-test.sh
+
+deny: $(CARGO_DENY) ## Licences, sources, duplicate versions and advisories of every crate (by hand: the tool takes minutes to build)
+	$(CARGO_DENY) check --deny unmatched-skip --deny unnecessary-skip licenses bans sources
+	@if git ls-remote -q https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then $(CARGO_DENY) check advisories; \
+	else echo "deny: SKIPPED advisories: the database cannot be reached" >&2; fi
 
 fmt: ## Format
 	cargo fmt --all

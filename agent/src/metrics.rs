@@ -5,6 +5,7 @@
 
 pub mod listener;
 mod series;
+mod text;
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};

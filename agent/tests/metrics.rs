@@ -2,8 +2,10 @@
 //! and held against what happened, the rules for names, and what is shipped that asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -59,8 +61,15 @@ impl Daemon {
 
     /// What it answers to a request, head and body.
     async fn ask(&self, request: &str) -> (String, String) {
+        self.ask_for(request, "application/openmetrics-text;version=1.0.0,*/*;q=0.1").await
+    }
+
+    /// The same, of a client that reads these formats.
+    async fn ask_for(&self, request: &str, accept: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).await.expect("it listens");
-        let text = format!("{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let text = format!(
+            "{request} HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+        );
         stream.write_all(text.as_bytes()).await.expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("it answers");
@@ -225,6 +234,49 @@ async fn a_journal_that_cannot_be_read_is_told_and_nothing_is_made_up() {
     let names = page.names();
     assert!(!names.contains("volferry_operations") && !names.contains("volferry_leftovers"));
     daemon.stop().await;
+}
+
+/// Prometheus's own checker; `None`, said aloud, where it is not installed.
+fn promtool() -> Option<Command> {
+    let given = std::env::var_os("VOLFERRY_PROMTOOL").unwrap_or_else(|| "promtool".into());
+    if Command::new(&given).arg("--version").output().is_ok() {
+        return Some(Command::new(given));
+    }
+    let required = std::env::var("VOLFERRY_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+    assert!(!required, "promtool is not installed");
+    let _ =
+        writeln!(std::io::stderr(), "SKIPPED promtool check metrics: promtool is not installed");
+    None
+}
+
+#[tokio::test]
+async fn who_does_not_ask_for_openmetrics_gets_what_promtool_finds_nothing_wrong_with() {
+    let stage = Stage::new(Home::Rbd, true).await;
+    assert!(stage.agent.engine.migrate(stage.guest.request("nowhere")).await.is_err());
+    stage.run(&stage.guest.request("nfs-1")).await;
+    let daemon = Daemon::start(&stage).await;
+    let (head, text) = daemon.ask_for("GET /metrics", "*/*").await;
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    let samples = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(samples(&text), samples(&daemon.page().await.text));
+    daemon.stop().await;
+    let Some(mut promtool) = promtool() else { return };
+    let mut checking = promtool
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    checking.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = checking.wait_with_output().expect("it ends");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ PACKAGES=(
   qemu-system-x86 qemu-block-extra qemu-utils
   ceph-mon ceph-osd ceph-mgr ceph-common
   libvirt-dev librados-dev librbd-dev pkg-config gcc libc6-dev
+  man-db systemd
   busybox-static cpio e2fsprogs util-linux mount ca-certificates debootstrap bindfs
 )
 
@@ -111,6 +112,23 @@ ensure_kernel() {
   lab_say "guest kernel: $name"
 }
 
+# Prometheus's checker of rules and metrics, without the server and its service.
+ensure_promtool() {
+  local tool=$LAB/cache/promtool work
+  [[ -x $tool ]] && return 0
+  mkdir -p "$LAB/cache"
+  work=$(mktemp -d "$LAB/cache/fetch.XXXXXX")
+  fetch_prometheus() { (cd "$work" && apt-get download -q -o APT::Sandbox::User=root prometheus >&2); }
+  if ! fetch_prometheus; then
+    apt_update_once
+    fetch_prometheus || lab_die "cannot download the package prometheus, which has promtool"
+  fi
+  dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/promtool
+  mv "$work/usr/bin/promtool" "$tool"
+  rm -rf "$work"
+}
+
 lab_check_dir
 ensure_packages
 ensure_kernel
+ensure_promtool

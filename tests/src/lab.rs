@@ -134,6 +134,12 @@ impl Lab {
         Ok(Lab { daemon: name.to_owned(), uri, mode: mode.to_owned(), rooted: false, settings })
     }
 
+    /// The same lab with a libvirt daemon that somebody else runs, as root, on this kernel and with the lab's folder.
+    #[must_use]
+    pub fn with_uri(&self, uri: &str) -> Lab {
+        Lab { uri: uri.to_owned(), mode: "root".to_owned(), ..self.clone() }
+    }
+
     /// The same lab with the libvirt daemon of a newer Debian release, which `lab-up.sh RELEASE` makes: its programs
     /// and its libraries are that release's too, see [`Lab::command`].
     ///

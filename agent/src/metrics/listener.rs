@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -20,7 +20,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::text::from_open_metrics;
+
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// More than one scraper at a time is rare; whoever opens more waits.
 const CONNECTIONS: usize = 8;
 /// A connection that takes longer is cut off.
@@ -127,17 +130,27 @@ where
             if text.is_empty() {
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             } else {
-                response
-                    .headers_mut()
-                    .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(OPEN_METRICS));
+                let (kind, text) = match wants_open_metrics(request) {
+                    true => (OPEN_METRICS, text),
+                    false => (TEXT, from_open_metrics(&text)),
+                };
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
                 *response.body_mut() = Full::from(text);
             }
         }
         (_, "/metrics") => {
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         }
         _ => *response.status_mut() = StatusCode::NOT_FOUND,
     }
     response
+}
+
+/// Prometheus names it first among several; who names none of them gets what everybody can read.
+fn wants_open_metrics(request: &Request<Incoming>) -> bool {
+    let mut accepted = request.headers().get_all(ACCEPT).iter();
+    accepted.any(|kinds| {
+        kinds.to_str().is_ok_and(|kinds| kinds.contains("application/openmetrics-text"))
+    })
 }

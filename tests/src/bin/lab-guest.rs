@@ -12,7 +12,7 @@
 //! lab-guest destroy NAME | undefine NAME | volumes NAME | serial NAME
 //! lab-guest verify NAME                 exit status 1 when anything is missing or changed
 //! ```
-//! `LAB_LIBVIRTD=NAME:MODE` chooses another daemon of the lab.
+//! `LAB_LIBVIRTD=NAME:MODE` chooses another daemon of the lab, `LAB_URI=URI` one that is none of the lab's.
 
 use std::process::ExitCode;
 
@@ -64,6 +64,9 @@ fn run(words: &[&str]) -> Result<bool, Failure> {
     if let Ok(daemon) = std::env::var("LAB_LIBVIRTD") {
         let (name, mode) = daemon.split_once(':').ok_or("LAB_LIBVIRTD is NAME:MODE")?;
         lab = lab.with_libvirtd(name, mode)?;
+    }
+    if let Ok(uri) = std::env::var("LAB_URI") {
+        lab = lab.with_uri(&uri);
     }
     if let ["create", rest @ ..] = words {
         return create(&lab, rest).map(|()| true);
