@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod audit;
+mod clones;
 pub mod copy;
 pub mod domain;
 pub mod faults;

@@ -26,7 +26,7 @@ pub mod view;
 pub use admission::{Admission, admit};
 pub use evidence::{Evidence, Found, Kept, Names, Resolution};
 pub use failure::{Failure, FailureCause, RetryClass, Side};
-pub use leftover::{Leftover, LeftoverKind};
+pub use leftover::{DependentVolume, Leftover, LeftoverKind};
 pub use progress::{Converges, Phase, Progress, RateMeter};
 pub use result::{MoveResult, SourceFate};
 pub use state::{Event, IllegalEvent, State, transition};

@@ -5,6 +5,7 @@
 //! then seen of the world and writes down the steps with every value they need.
 
 pub mod access;
+pub mod clone;
 pub mod complete;
 pub mod encryption;
 pub mod libvirt_pool;

@@ -30,7 +30,7 @@ pub use files::{
     BackingName, FileObservation, FileOwner, Files, FolderAccess, FolderModes, FolderObservation,
     ImageHeader,
 };
-pub use images::{ImageObservation, Images, RbdPoolSpace};
+pub use images::{ImageObservation, Images, ParentSnapshot, RbdPoolSpace};
 pub use jobs::{BlockJobs, CopyRequest, JobInfo, PivotAnswer};
 pub use marks::{Mark, MarkedVolume, Marks, Search};
 pub use pools::StoragePools;

@@ -86,6 +86,7 @@ contract! {
     images::an_image_is_removed_by_its_id_only;
     images::a_name_is_free_after_the_trash_and_may_be_anothers;
     images::a_snapshot_keeps_an_image;
+    images::a_clone_depends_on_its_snapshot_until_it_is_flattened;
     images::a_pool_or_cluster_that_is_not_there_is_told_apart;
     marks::a_mark_is_found_under_every_name_until_it_is_taken_away;
     marks::a_private_name_is_found_without_a_mark;

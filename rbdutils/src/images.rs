@@ -2,8 +2,9 @@
 //!
 //! An image is what its id says, not its name: a name can be given to another image at any time.
 //! All calls block and are bounded by the connection's timeouts. What is reported is in `facts` and
-//! `space`, snapshots and the trash have files of their own, failures are in `error`. No policy: nothing here decides whether an image may go.
+//! `space`, snapshots, clones and the trash have files of their own, failures are in `error`. No policy: nothing here decides whether an image may go.
 
+mod clones;
 mod encryption;
 mod error;
 mod facts;
@@ -22,7 +23,7 @@ pub use trash::TrashEntry;
 use crate::cluster::ClusterError;
 use crate::errno::Errno;
 use crate::ffi::{ClusterHandle, ImageHandle, ImageOptions, PoolHandle};
-use crate::names::{ImageName, NamespaceName, PoolName, SnapshotName};
+use crate::names::{ImageName, NamespaceName, PoolName};
 
 /// A pool of a connected cluster, in one namespace. Keeps the connection alive; clones share it, and
 /// any thread may use it.
@@ -64,6 +65,21 @@ impl Pool {
     /// The namespace; `None` is the default namespace.
     pub fn namespace(&self) -> Option<&NamespaceName> {
         self.namespace.as_ref()
+    }
+
+    /// Another pool of the same cluster, over the same connection.
+    ///
+    /// # Errors
+    /// [`ClusterError::Pool`].
+    pub fn sibling(
+        &self,
+        name: &PoolName,
+        namespace: Option<&NamespaceName>,
+    ) -> Result<Self, ClusterError> {
+        let text = namespace.map(NamespaceName::as_str);
+        let handle = PoolHandle::open(Arc::clone(&self.cluster), name.as_str(), text)
+            .map_err(|source| ClusterError::Pool { pool: name.clone(), source })?;
+        Ok(Self::new(handle, Arc::clone(&self.cluster), name.clone(), namespace.cloned()))
     }
 
     /// The id of the cluster the pool is in. Equal ids are the proof that two lists of monitors lead to one cluster.
@@ -240,24 +256,6 @@ impl Pool {
         self.open(image, true, Operation::Metadata)?
             .set_metadata(key, value)
             .map_err(|source| self.fail(Operation::Metadata, image, source))
-    }
-
-    /// Makes an image in this pool as a clone of a snapshot, which needs no protection
-    /// (clone format 2), and returns its id.
-    ///
-    /// # Errors
-    /// As [`Pool::create`].
-    pub fn clone_from(
-        &self,
-        (parent_pool, parent, snapshot): (&Pool, &ImageName, &SnapshotName),
-        image: &ImageName,
-    ) -> Result<ImageId, ImageError> {
-        let fail = |source| self.fail(Operation::Clone, image, source);
-        let mut options = ImageOptions::new();
-        options.set_number(ImageOptions::CLONE_FORMAT, 2).map_err(fail)?;
-        let parent = (&*parent_pool.handle, parent.as_str(), snapshot.as_str());
-        self.handle.clone_image(parent, image.as_str(), &options).map_err(fail)?;
-        self.existing_id(image)
     }
 
     fn existing_id(&self, image: &ImageName) -> Result<ImageId, ImageError> {

@@ -97,6 +97,7 @@ fn what(leftover: &pb::Leftover) -> String {
     let location = one_line(&leftover.location);
     match leftover.kind() {
         pb::LeftoverKind::Secret => format!("the libvirt secret of {location}"),
+        pb::LeftoverKind::Snapshot => format!("the snapshot of {location}"),
         _ => location,
     }
 }

@@ -155,6 +155,9 @@ fn leftover_words(leftover: &Leftover) -> String {
         LeftoverKind::Secret => format!(
             "volferry leftovers retry {id}: the libvirt secret of {location} stays: {reason}"
         ),
+        LeftoverKind::Snapshot => {
+            format!("volferry leftovers retry {id}: the snapshot of {location} stays: {reason}")
+        }
         _ => format!("volferry leftovers retry {id}: {location} stays: {reason}"),
     }
 }

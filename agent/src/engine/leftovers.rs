@@ -7,19 +7,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use tokio::sync::watch;
+
 use super::context::Context;
 use super::owner::Owner;
 use super::steps::start_copy::is_volume;
 use super::steps::{remove_source_secret, volumes};
 use super::{Engine, users};
 use crate::journal::JournalError;
-use crate::operation::{Leftover, LeftoverKind};
+use crate::operation::{DependentVolume, Leftover, LeftoverKind};
 use crate::plan::complete::not_mounted;
 use crate::plan::encryption::mark;
 use crate::plan::{Plan, SourceCipher, Step};
 use crate::ports::{ErrorClass, PortError};
 use crate::report::chain;
-use crate::spec::{Identity, LeftoverId, PoolKind, VolumeLocation};
+use crate::spec::{Bytes, Identity, LeftoverId, PoolKind, VolumeLocation};
 
 /// A volume an operation could not remove.
 #[derive(Debug)]
@@ -82,6 +84,7 @@ pub fn record(
         // Whatever has this name is the operation's.
         LeftoverKind::Private => (None, None),
         LeftoverKind::Secret => (None, None),
+        LeftoverKind::Snapshot => (retired(plan), Some(plan.source_identity.clone())),
         LeftoverKind::Trash => (None, Some(plan.source_identity.clone())),
     };
     let mut snapshots = Vec::new();
@@ -91,6 +94,9 @@ pub fn record(
                 snapshots.clone_from(planned);
             }
         }
+    }
+    if kind == LeftoverKind::Snapshot {
+        snapshots.push(plan.spec.operation.private_volume_name());
     }
     let opened_as = match (kind, &plan.source) {
         (LeftoverKind::Source, source @ VolumeLocation::File { .. }) => Some(source.clone()),
@@ -106,6 +112,7 @@ pub fn record(
         opened_as,
         identity,
         snapshots,
+        dependent: None,
         secret: secret(plan, kind),
         mount: mount(plan, kind),
         due: None,
@@ -128,7 +135,7 @@ fn secret(plan: &Plan, kind: LeftoverKind) -> Option<String> {
             .filter(|uuid| of_destination.is_none_or(|planned| planned.secret_uuid != **uuid))
             .cloned(),
         // Undoing the making of the secret takes it away.
-        LeftoverKind::Private | LeftoverKind::Secret => None,
+        LeftoverKind::Private | LeftoverKind::Secret | LeftoverKind::Snapshot => None,
     }
 }
 
@@ -156,7 +163,7 @@ fn mount(plan: &Plan, kind: LeftoverKind) -> Option<PathBuf> {
             let VolumeLocation::File { path } = &plan.destination else { return None };
             in_mount.then(|| path.parent().map(Path::to_path_buf)).flatten()
         }
-        LeftoverKind::Secret => None,
+        LeftoverKind::Secret | LeftoverKind::Snapshot => None,
     }
 }
 
@@ -165,6 +172,36 @@ pub fn leave_secret(owner: &mut Owner, of: VolumeLocation, uuid: &str, reason: S
     leave(owner, LeftBehind { kind: LeftoverKind::Secret, location: of, reason });
     if let Some(leftover) = owner.leftovers.last_mut() {
         leftover.secret = Some(uuid.to_owned());
+    }
+}
+
+/// Records the operation's snapshot of its source; `depends`: the destination is to be made independent of it first, which
+/// is tried again by itself.
+pub fn leave_snapshot(owner: &mut Owner, left: LeftBehind, depends: bool) {
+    let since = owner.context.ports.clock.now();
+    let created = owner.memory.created.clone().filter(|_| depends);
+    let leftover = record_snapshot(&owner.plan, created, left, since);
+    owner.leftovers.retain(|other| other.id != leftover.id);
+    owner.leftovers.push(leftover);
+}
+
+/// The record of the operation's snapshot of its source, tried again by itself. `dependent` is the destination that is
+/// to be made independent of it first.
+pub fn record_snapshot(
+    plan: &Plan,
+    dependent: Option<Identity>,
+    left: LeftBehind,
+    since: SystemTime,
+) -> Leftover {
+    let (location, size) = (plan.destination.clone(), plan.size);
+    let dependent = dependent.map(|identity| DependentVolume { location, identity, size });
+    Leftover { dependent, due: Some(since), ..record(plan, None, left, since) }
+}
+
+/// What was recorded last is tried again from time to time.
+pub fn retry_by_itself(owner: &mut Owner) {
+    if let Some(leftover) = owner.leftovers.last_mut() {
+        leftover.due = Some(leftover.since);
     }
 }
 
@@ -268,6 +305,10 @@ impl Engine {
 async fn remove(context: &Context, leftover: &mut Leftover) -> Result<bool, String> {
     let gone = match leftover.kind {
         LeftoverKind::Secret => false,
+        LeftoverKind::Snapshot => {
+            remove_our_snapshots(context, leftover).await?;
+            false
+        }
         _ => remove_volume(context, leftover).await?,
     };
     let Some(uuid) = leftover.secret.clone() else { return Ok(gone) };
@@ -300,6 +341,8 @@ async fn goes_too(
         }
         LeftoverKind::Trash => Ok(!gone),
         LeftoverKind::Source | LeftoverKind::Private | LeftoverKind::Secret => Ok(true),
+        // It has none.
+        LeftoverKind::Snapshot => Ok(false),
     }
 }
 
@@ -320,6 +363,24 @@ async fn remove_secret(context: &Context, uuid: &str) -> Result<(), String> {
         Err(error) if error.class == ErrorClass::NotFound => Ok(()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Makes the destination independent, then deletes the snapshot it was made from.
+async fn remove_our_snapshots(context: &Context, leftover: &Leftover) -> Result<(), String> {
+    let ports = &context.ports;
+    let words = |error: PortError| error.to_string();
+    if let Some(DependentVolume { location, identity, size }) = &leftover.dependent
+        && volumes::identity(ports, location).await.map_err(words)?.as_ref() == Some(identity)
+    {
+        let (done, _progress) = watch::channel(Bytes(0));
+        volumes::flatten(ports, location, identity, *size, &done).await.map_err(words)?;
+    }
+    let Some(source) = &leftover.identity else { return Ok(()) };
+    for snapshot in &leftover.snapshots {
+        let names = leftover.names();
+        volumes::drop_snapshot(ports, &names, source, snapshot).await.map_err(words)?;
+    }
+    Ok(())
 }
 
 /// True when it was gone already.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::leftovers::{LeftBehind, Retried, record};
+use super::leftovers::{LeftBehind, Retried, record, record_snapshot};
 use super::owner::Memory;
 use super::steps::verify_move::redefine;
 use super::steps::volumes;
@@ -222,7 +222,9 @@ impl Engine {
         }
         view.resolution = Some(Resolution { kept: keep, by, at: now, found: evidence.lines() });
         let records = [Record { at: now, what: What::Transition { event } }];
-        let left: Vec<Leftover> = other.into_iter().collect();
+        let removable = other.as_ref().map(|leftover| leftover.id.clone());
+        let left: Vec<Leftover> =
+            other.into_iter().chain(snapshot(&plan, &memory, keep, now)).collect();
         let written = self.context.journal.resolve(id, &records, &left, &view).await;
         if !written.map_err(|error| journal(id, error))? {
             return Err(not_allowed(id, "it was decided meanwhile".to_owned()));
@@ -230,7 +232,7 @@ impl Engine {
         tracing::warn!(operation = %id, state = %view.state, %keep, "decided");
         let view = Arc::new(view);
         self.registry.replace(Arc::clone(&view));
-        Ok((view, left.into_iter().next().map(|leftover| leftover.id)))
+        Ok((view, removable))
     }
 
     /// Makes the stored definition name what is kept; says what it did.
@@ -300,6 +302,7 @@ impl Engine {
             // Unread, it is told as unknown; nothing depends on it.
             allocated: allocated.ok().flatten(),
             source,
+            depends_on: plan.parent_snapshot(),
             ready_to_pivot_us: None,
         })
     }
@@ -331,6 +334,21 @@ fn other(plan: &Plan, memory: &Memory, keep: Kept, now: std::time::SystemTime) -
         }
     };
     Some(record(plan, memory.created.clone(), left, now))
+}
+
+/// The record of the snapshot that was made of the source; of a destination that is kept, with its flattening.
+fn snapshot(
+    plan: &Plan,
+    memory: &Memory,
+    keep: Kept,
+    now: std::time::SystemTime,
+) -> Option<Leftover> {
+    let parent = plan.parent_snapshot()?;
+    let reason =
+        format!("an undecided operation was decided for the {keep}; {parent} was made for it");
+    let left = LeftBehind { kind: LeftoverKind::Snapshot, location: plan.source.clone(), reason };
+    let dependent = memory.created.clone().filter(|_| keep == Kept::Destination);
+    Some(record_snapshot(plan, dependent, left, now))
 }
 
 fn not_allowed(id: &OperationId, reason: String) -> CommandError {

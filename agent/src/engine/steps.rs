@@ -2,11 +2,13 @@
 //! undo where there is one. A step looks nothing up in order to decide what to do: its values are in the plan.
 
 mod await_ready;
+mod clone_source;
 mod compare_images;
 mod copy_image;
 mod create_destination;
 mod current;
 mod delete_snapshots;
+mod flatten;
 mod offline;
 mod pivot;
 mod publish_destination;
@@ -72,7 +74,11 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
         }
         Step::Pivot => pivot::run(owner).await,
         Step::VerifyMove => verify_move::run(owner).await,
-        Step::CopyImage { copy, bandwidth } => copy_image::run(owner, copy, *bandwidth).await,
+        Step::CloneSource { from, snapshot, to } => {
+            owner.check_cancel()?;
+            clone_source::run(owner, from, snapshot, to).await
+        }
+        Step::CopyImage { copy, bandwidth, .. } => copy_image::run(owner, copy, *bandwidth).await,
         Step::CompareImages { copy } => compare_images::run(owner, copy).await,
         Step::Switch { manual_pivot, definition } => {
             switch::run(owner, *manual_pivot, *definition).await
@@ -83,6 +89,10 @@ pub async fn run(owner: &mut Owner, step: &Step) -> Result<(), Stop> {
         }
         Step::RetireSource { from, to, stays } => {
             retire_source::run(owner, from, to, stays.as_deref()).await;
+            Ok(())
+        }
+        Step::Flatten { volume, source, snapshot } => {
+            flatten::run(owner, volume, source, snapshot).await;
             Ok(())
         }
         Step::DeleteSourceSnapshots { volume, snapshots } => {
@@ -112,6 +122,9 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         Step::SetSecret { uuid, .. } => set_secret::undo(owner, uuid).await,
         Step::StartCopy { .. } => start_copy::undo(owner).await,
         Step::CreateDestination { volume, .. } => create_destination::undo(owner, volume).await,
+        Step::CloneSource { from, snapshot, to } => {
+            clone_source::undo(owner, from, snapshot, to).await
+        }
         Step::Switch { definition, .. } => switch::undo(owner, *definition).await,
         // The destination is removed under whichever name it has when its creation is undone.
         Step::PublishDestination { .. }
@@ -123,6 +136,8 @@ pub async fn undo(owner: &mut Owner, step: &Step) -> Result<(), UndoError> {
         | Step::VerifyMove
         | Step::SetIotune { .. }
         | Step::RetireSource { .. }
+        // Once the volume has moved nothing is undone.
+        | Step::Flatten { .. }
         | Step::DeleteSourceSnapshots { .. }
         | Step::TrashSource { .. }
         | Step::RemoveSource { .. }
@@ -183,14 +198,17 @@ pub async fn finish(owner: &mut Owner) {
         owner.copied_at_least(*occupied);
     }
     owner.view.progress = Progress::default();
-    let source = match owner.view.result.take() {
-        Some(result) => result.source,
+    let source = match &owner.view.result {
+        Some(result) => result.source.clone(),
         None => untouched(owner),
     };
     match &source {
         SourceFate::LeftBehind { location, reason } => {
             let (location, reason) = (location.clone(), reason.clone());
             leftovers::leave(owner, LeftBehind { kind: LeftoverKind::Source, location, reason });
+            if depends_on(owner).is_some() {
+                leftovers::retry_by_itself(owner);
+            }
         }
         SourceFate::Trashed { location: location @ VolumeLocation::File { .. }, until, .. } => {
             leftovers::leave_in_trash(owner, location.clone(), *until);
@@ -224,7 +242,16 @@ fn result(owner: &Owner, source: SourceFate, allocated: Option<crate::spec::Byte
         virtual_size: plan.size,
         allocated,
         source,
+        depends_on: depends_on(owner),
         ready_to_pivot_us: owner.memory.ready_to_pivot_us,
+    }
+}
+
+/// The snapshot the destination depends on at this moment.
+fn depends_on(owner: &Owner) -> Option<String> {
+    match owner.memory.done.contains(&StepKind::Flatten) {
+        true => owner.view.result.as_ref().and_then(|result| result.depends_on.clone()),
+        false => owner.plan.parent_snapshot(),
     }
 }
 

@@ -32,6 +32,7 @@ impl World {
             never_stopped(state, guest)?;
             one_end(view)?;
             unmarked(state, view)?;
+            independent(state, view)?;
             match view.state {
                 Phase::Succeeded => succeeded(state, guest, view, before),
                 Phase::Failed | Phase::Cancelled => rolled_back(state, guest, before),
@@ -122,6 +123,24 @@ fn unmarked(state: &State, view: &OperationView) -> Result<(), String> {
     for mark in state.marks.values().filter(|mark| mark.operation == view.spec.operation) {
         let there = state.volumes().values().any(|identity| *identity == mark.identity);
         rule(kept || there && view.state != Phase::Succeeded, || format!("{mark:?} is left"))?;
+    }
+    Ok(())
+}
+
+/// Nothing is left of a clone: neither the snapshot it was made from nor what it shares; unless the result says so.
+fn independent(state: &State, view: &OperationView) -> Result<(), String> {
+    if view.result.as_ref().is_some_and(|result| result.depends_on.is_some()) {
+        return Ok(());
+    }
+    let own = view.spec.operation.private_volume_name();
+    if view.state == Phase::NeedsOperator {
+        return Ok(());
+    }
+    let pools = state.clusters.iter().flat_map(|cluster| cluster.pools.values());
+    for (name, image) in pools.flat_map(|pool| &pool.images) {
+        rule(!image.snapshots.contains(&own), || format!("{name} still has the snapshot {own}"))?;
+        let shares = image.parent.as_ref().is_some_and(|parent| parent.snapshot == own);
+        rule(!shares, || format!("{name} still depends on the snapshot {own}"))?;
     }
     Ok(())
 }

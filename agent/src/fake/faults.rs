@@ -33,6 +33,10 @@ pub enum Method {
     CreateImage,
     RenameImage,
     RemoveImage,
+    CreateSnapshot,
+    DropSnapshot,
+    CloneImage,
+    FlattenImage,
     RemoveSnapshot,
     TrashImage,
     TrashedImage,
@@ -80,6 +84,10 @@ impl Method {
                 | M::RenameImage
                 | M::RemoveImage
                 | M::RemoveSnapshot
+                | M::CreateSnapshot
+                | M::DropSnapshot
+                | M::CloneImage
+                | M::FlattenImage
                 | M::TrashImage
                 | M::TrashFile
                 | M::CreateFile

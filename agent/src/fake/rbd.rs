@@ -73,9 +73,22 @@ pub struct Image {
     pub watchers: Vec<String>,
     /// Its encryption header.
     pub header: Option<Header>,
+    /// What it shares its content with.
+    pub parent: Option<Parent>,
+    /// Its features do not allow clones.
+    pub no_layering: bool,
 }
 
-fn key(address: &RbdPoolAddress) -> String {
+/// A snapshot that a clone depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// The id of the image.
+    pub image_id: String,
+    /// The snapshot.
+    pub snapshot: String,
+}
+
+pub(super) fn key(address: &RbdPoolAddress) -> String {
     match &address.namespace {
         Some(namespace) => format!("{}/{namespace}", address.pool),
         None => address.pool.clone(),
@@ -88,7 +101,7 @@ impl State {
         self.clusters.iter().position(|cluster| cluster.monitors.shares_a_monitor_with(&monitors))
     }
 
-    fn checked(&self, address: &RbdPoolAddress) -> Result<usize, PortError> {
+    pub(super) fn checked(&self, address: &RbdPoolAddress) -> Result<usize, PortError> {
         let error = |class, text| {
             Err(PortError::new(class, format!("reach Ceph pool {}", key(address)), text))
         };
@@ -194,7 +207,7 @@ impl State {
     }
 
     /// The image of that name, if it has that id.
-    fn expected(
+    pub(super) fn expected(
         &self,
         address: &RbdPoolAddress,
         name: &str,
@@ -220,8 +233,9 @@ impl State {
     ) -> Result<(), PortError> {
         let what = format!("delete snapshot {}@{snapshot}", address.image_path(name));
         let image = self.expected(address, name, id, &what)?;
-        if !image.children.is_empty() {
-            let text = format!("it has children: {}", image.children.join(", "));
+        let children = self.children(image);
+        if !children.is_empty() {
+            let text = format!("it has children: {}", children.join(", "));
             return Err(PortError::new(ErrorClass::Busy, what, text));
         }
         if !image.snapshots.iter().any(|known| known == snapshot) {
@@ -258,12 +272,9 @@ impl State {
     ) -> Result<(), PortError> {
         let what = format!("remove image {}", address.image_path(name));
         let image = self.expected(address, name, id, &what)?;
-        let watchers = self.watchers(image);
-        let holders = [
-            ("watchers", &watchers),
-            ("snapshots", &image.snapshots),
-            ("children", &image.children),
-        ];
+        let (watchers, children) = (self.watchers(image), self.children(image));
+        let holders =
+            [("watchers", &watchers), ("snapshots", &image.snapshots), ("children", &children)];
         if let Some((kind, names)) = holders.iter().find(|(_, names)| !names.is_empty()) {
             let text = format!("it has {kind}: {}", names.join(", "));
             return Err(PortError::new(ErrorClass::Busy, what, text));
@@ -276,10 +287,10 @@ impl State {
     }
 }
 
-fn exists(what: String) -> PortError {
+pub(super) fn exists(what: String) -> PortError {
     PortError::new(ErrorClass::Exists, what, "File exists")
 }
 
-fn missing(what: String) -> PortError {
+pub(super) fn missing(what: String) -> PortError {
     PortError::new(ErrorClass::NotFound, what, "No such file or directory")
 }

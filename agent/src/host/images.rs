@@ -1,7 +1,8 @@
 //! The images port over librbd, through rbdutils.
 //!
-//! Connections are in `clusters`, keys in `key_file` and with libvirt. Nothing is decided here.
+//! Clones are in `clones`, connections in `clusters`, keys in `key_file` and with libvirt. Nothing is decided here.
 
+mod clones;
 mod clusters;
 mod error;
 mod key_file;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use rbdutils::images::{ImageId, LuksVersion, Pool};
+use rbdutils::images::{Features, ImageId, LuksVersion, Pool};
 use rbdutils::names::{ImageName, SnapshotName};
 
 use self::clusters::Clusters;
@@ -21,7 +22,9 @@ pub(super) use self::error::Failure;
 use super::keys::KeySource;
 use super::luks;
 use super::qemu_img::QemuImg;
-use crate::ports::{ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
+use crate::ports::{
+    Done, ErrorClass, ImageObservation, Images, ParentSnapshot, PortError, RbdPoolSpace,
+};
 use crate::spec::{Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress};
 
 /// Read to warm up a connection; nothing ever has this name.
@@ -34,6 +37,8 @@ pub struct ImageTimeouts {
     pub quick: Duration,
     /// Calls that touch every object of an image: removing and measuring.
     pub slow: Duration,
+    /// Calls that read and write all of an image. Each request of theirs is bounded by `quick`.
+    pub long: Duration,
     /// A connection that is not used for so long is closed.
     pub idle: Duration,
 }
@@ -41,7 +46,8 @@ pub struct ImageTimeouts {
 impl Default for ImageTimeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { quick: seconds(10), slow: seconds(600), idle: seconds(120) }
+        let long = seconds(30 * 24 * 3600);
+        Self { quick: seconds(10), slow: seconds(600), long, idle: seconds(120) }
     }
 }
 
@@ -70,6 +76,7 @@ impl HostImages {
         let bound = match pace {
             Pace::Quick => self.timeouts.quick,
             Pace::Slow => self.timeouts.slow,
+            Pace::Long => self.timeouts.long,
         };
         self.clusters.run(pool, &operation, pace, bound, call).await
     }
@@ -133,6 +140,7 @@ impl Images for HostImages {
                     .map(ToString::to_string)
                     .collect(),
                 watchers: facts.watchers.into_iter().map(|watcher| watcher.address).collect(),
+                clonable: facts.features.contains(Features::LAYERING),
             }))
         })
         .await
@@ -228,6 +236,46 @@ impl Images for HostImages {
         let operation = format!("remove image {}", pool.image_path(image));
         let (image, expected) = (name(image, &operation)?, ImageId::new(image_id));
         self.run(pool, operation, Pace::Slow, move |pool| Ok(pool.remove(&image, &expected)?)).await
+    }
+
+    async fn create_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        self.make_snapshot(pool, image, image_id, snapshot).await
+    }
+
+    async fn drop_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        self.delete_childless(pool, image, image_id, snapshot).await
+    }
+
+    async fn clone_image(
+        &self,
+        parent: &ParentSnapshot,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<String, PortError> {
+        self.make_clone(parent, pool, image).await
+    }
+
+    async fn flatten(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        size: Bytes,
+        done: &Done,
+    ) -> Result<(), PortError> {
+        self.make_independent(pool, image, image_id, size, done).await
     }
 
     async fn remove_snapshot(

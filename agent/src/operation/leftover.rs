@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{DomainUuid, Identity, LeftoverId, OperationId, VolumeLocation};
+use crate::spec::{Bytes, DomainUuid, Identity, LeftoverId, OperationId, VolumeLocation};
 
 /// What is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,6 +21,19 @@ pub enum LeftoverKind {
     Trash,
     /// The libvirt secret of a volume that is gone.
     Secret,
+    /// The operation's own snapshot of its source, with what may still depend on it.
+    Snapshot,
+}
+
+/// A volume that shares data with a snapshot of its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependentVolume {
+    /// Where it is.
+    pub location: VolumeLocation,
+    /// What makes it itself.
+    pub identity: Identity,
+    /// Its size.
+    pub size: Bytes,
 }
 
 /// One volume, or the secret of one, that is left.
@@ -45,6 +58,9 @@ pub struct Leftover {
     pub identity: Option<Identity>,
     /// Snapshots that were to be deleted with it.
     pub snapshots: Vec<String>,
+    /// What is to be made independent of it first.
+    #[serde(default)]
+    pub dependent: Option<DependentVolume>,
     /// The libvirt secret that goes once the volume is gone.
     #[serde(default)]
     pub secret: Option<String>,
@@ -66,8 +82,8 @@ pub struct Leftover {
 
 impl LeftoverKind {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::Source, Self::Destination, Self::Private, Self::Trash, Self::Secret];
+    pub const ALL: [Self; 6] =
+        [Self::Source, Self::Destination, Self::Private, Self::Trash, Self::Secret, Self::Snapshot];
 
     /// The stable word.
     pub const fn as_str(self) -> &'static str {
@@ -77,6 +93,7 @@ impl LeftoverKind {
             Self::Private => "private",
             Self::Trash => "trash",
             Self::Secret => "secret",
+            Self::Snapshot => "snapshot",
         }
     }
 }

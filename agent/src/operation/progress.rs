@@ -22,6 +22,8 @@ pub enum Phase {
     InStep,
     /// The copy is done and compared with its source.
     Comparing,
+    /// What the destination shares with its source is copied.
+    Flattening,
 }
 
 /// Whether a copy gets in step with its source at the rates seen.
@@ -158,7 +160,7 @@ impl RateMeter {
 fn converges(phase: Phase, rates: Rates, remaining: Bytes) -> Converges {
     match phase {
         Phase::InStep => Converges::Yes,
-        Phase::None | Phase::Zeroing | Phase::Comparing => Converges::Unknown,
+        Phase::None | Phase::Zeroing | Phase::Comparing | Phase::Flattening => Converges::Unknown,
         Phase::Copying if rates.span < RateMeter::TELLING => Converges::Unknown,
         Phase::Copying if rates.copied > rates.dirtied => Converges::Yes,
         // Nothing moves: something hangs, and nothing is known about rates.
@@ -215,6 +217,7 @@ impl Phase {
             Self::Copying => "copying",
             Self::InStep => "in-step",
             Self::Comparing => "comparing",
+            Self::Flattening => "flattening",
         }
     }
 }

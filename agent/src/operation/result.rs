@@ -60,6 +60,10 @@ pub struct MoveResult {
     pub allocated: Option<Bytes>,
     /// What became of the source.
     pub source: SourceFate,
+    /// The snapshot of the source that the volume still shares data with, which must not be removed before a retry of
+    /// the leftover that says so; none of an independent volume.
+    #[serde(default)]
+    pub depends_on: Option<String>,
     /// From the READY callback to the pivot call, microseconds; none when READY was found by reading.
     pub ready_to_pivot_us: Option<u64>,
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::clone::Way;
 use super::complete::{
     check_destination, check_expected, create_destination, exact_size, is_rbd,
     remove_source_secret, set_secret,
@@ -9,8 +10,10 @@ use super::complete::{
 use super::refusal::{Refusal, RefusalCode};
 use super::route::Route;
 use super::source_steps::source_steps;
-use super::steps::{Plan, PlannedCopy, PlannedEncryption, SourceCipher, SourceEncryption, Step};
-use super::{encryption, same_volume, snapshots, space};
+use super::steps::{
+    Plan, PlannedCopy, PlannedEncryption, SourceCipher, SourceEncryption, Step, StepKind,
+};
+use super::{clone, encryption, same_volume, snapshots, space};
 use crate::facts::{HostFacts, Layer, OfflineFacts, SourceFacts, WorldFacts};
 use crate::ports::{DomainState, ImageHeader};
 use crate::spec::{
@@ -63,12 +66,19 @@ pub fn complete(
             .push("nobody writes during an offline copy: --write-blocking changes nothing".into());
     }
     let planned = encryption::choose(route, world.encryption.as_ref(), &spec.encryption)?;
-    let full = planned.is_some() && is_rbd(route);
+    let way = clone::choose(
+        spec,
+        route,
+        source,
+        world.clusters.as_ref(),
+        (source_encryption.as_ref(), planned.as_ref()),
+    );
+    let full = planned.is_some() && is_rbd(route) && way != Way::Clone;
     if let Some(planned) = &planned {
         warnings.extend(encryption::warning(planned, full, size));
     }
     let ciphers = Ciphers { source: source_encryption.as_ref(), destination: planned.as_ref() };
-    let steps = steps(spec, route, source, size, &ciphers, &mut warnings);
+    let steps = steps(spec, route, source, size, &ciphers, way, &mut warnings);
     let (domain_name, domain) = match domain {
         Some((name, uuid)) => (name.to_owned(), uuid.clone()),
         None => (String::new(), DomainUuid::none()),
@@ -247,6 +257,7 @@ fn steps(
     source: &SourceFacts,
     size: Bytes,
     ciphers: &Ciphers<'_>,
+    way: Way,
     warnings: &mut Vec<String>,
 ) -> Vec<Step> {
     let destination = &route.destination;
@@ -263,21 +274,48 @@ fn steps(
     // libvirt is told of secrets only where a definition names them.
     let secret = ciphers.destination.filter(|_| definition);
     let mut steps: Vec<Step> = secret.map(set_secret).into_iter().collect();
-    let scheme = ciphers.destination.map(|planned| planned.scheme);
-    steps.push(create_destination(route, source, size, scheme, &private));
-    steps.push(Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth });
+    let cloned = way == Way::Clone;
+    match way {
+        Way::Clone => steps.push(Step::CloneSource {
+            from: copy.from.clone(),
+            snapshot: private.name(),
+            to: private.clone(),
+        }),
+        Way::Copy(why) => {
+            let scheme = ciphers.destination.map(|planned| planned.scheme);
+            steps.push(create_destination(route, source, size, scheme, &private));
+            steps.push(Step::CopyImage { copy: copy.clone(), bandwidth: spec.bandwidth, why });
+        }
+    }
     if !spec.no_compare {
         steps.push(Step::CompareImages { copy });
     }
     // Nobody finds half a copy under the volume's name.
+    let snapshot = private.name();
     steps.push(Step::PublishDestination { from: private, to: destination.location.clone() });
     steps.push(Step::Switch { manual_pivot: spec.manual_pivot, definition });
     // A volume alone has no disk to limit.
     let tune = spec.iotune.clone().filter(|_| definition);
     steps.extend(tune.map(|tune| Step::SetIotune { tune }));
-    steps.extend(source_steps(spec, route, source, warnings));
+    let mut of_source = source_steps(spec, route, source, warnings);
+    if cloned {
+        flatten(&mut of_source, route, snapshot);
+    }
+    steps.extend(of_source);
     if definition {
         steps.extend(remove_source_secret(route, ciphers.destination, &steps));
     }
     steps
+}
+
+/// Once the source has its retired name, so that an old record cannot boot old data meanwhile, and before anything of
+/// it goes.
+fn flatten(of_source: &mut Vec<Step>, route: &Route, snapshot: String) {
+    let retired = of_source.iter().position(|step| step.kind() == StepKind::RetireSource);
+    let mut source = vec![route.source.location.clone()];
+    if let Some(Step::RetireSource { to, .. }) = retired.and_then(|at| of_source.get(at)) {
+        source.insert(0, to.clone());
+    }
+    let step = Step::Flatten { volume: route.destination.location.clone(), source, snapshot };
+    of_source.insert(retired.map_or(0, |at| at + 1), step);
 }

@@ -198,19 +198,28 @@ pub fn describe(step: &Step) -> String {
         Step::VerifyMove => {
             "compare QEMU, the live XML and the stored XML; repair the stored one".to_owned()
         }
-        Step::CopyImage { copy, bandwidth } => {
+        Step::CopyImage { copy, bandwidth, why } => {
+            let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
             let limit = bandwidth.map_or(String::new(), |limit| format!(", at most {limit}"));
             let PlannedCopy { from, from_format, from_header, to, to_format, to_header } = copy;
             let behind = |header: &Option<HeaderKind>| {
                 header.map_or(String::new(), |header| format!(", behind a header of {header}"))
             };
             format!(
-                "copy {from} ({from_format}{}) into {} ({to_format}{}){limit}",
+                "copy {from} ({from_format}{}) into {} ({to_format}{}){limit}{why}",
                 behind(from_header),
                 to.name(),
                 behind(to_header)
             )
         }
+        Step::CloneSource { from, snapshot, to } => format!(
+            "make the snapshot {from}@{snapshot} and its clone {} (one cluster: the volume can be used before it is \
+             copied)",
+            to.name()
+        ),
+        Step::Flatten { volume, snapshot, .. } => format!(
+            "flatten {volume}, so that it depends on its source no more, then delete the snapshot {snapshot}"
+        ),
         Step::CompareImages { copy } => format!("compare {} with {}", copy.to.name(), copy.from),
         Step::Switch { manual_pivot, definition } => {
             let word = if *manual_pivot { "wait for the word to switch, " } else { "" };

@@ -80,6 +80,16 @@ impl Plan {
         self.steps.iter().any(|step| step.kind() == StepKind::Switch)
     }
 
+    /// The snapshot of the source that the destination is a clone of until it is flattened, in words; none of a copy.
+    pub fn parent_snapshot(&self) -> Option<String> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Flatten { source, snapshot, .. } => {
+                source.first().map(|source| format!("{source}@{snapshot}"))
+            }
+            _ => None,
+        })
+    }
+
     /// What is moved, in words.
     pub fn subject(&self) -> String {
         match self.domain.is_none() {
@@ -204,6 +214,19 @@ pub enum Step {
         copy: PlannedCopy,
         /// Limit of what is written.
         bandwidth: Option<BytesPerSecond>,
+        /// Why this way, where another one could be expected.
+        #[serde(default)]
+        why: Option<String>,
+    },
+    /// Make a snapshot of the source, and the destination as its clone under the operation's private name, whose identity
+    /// is recorded.
+    CloneSource {
+        /// The source.
+        from: VolumeLocation,
+        /// The snapshot, whose name only this operation can have.
+        snapshot: String,
+        /// The clone, under the private name.
+        to: VolumeLocation,
     },
     /// Compare the copy with its source.
     CompareImages {
@@ -231,6 +254,15 @@ pub enum Step {
         /// Why it stays under that name although nobody asked for it.
         #[serde(default)]
         stays: Option<String>,
+    },
+    /// Copy what the clone still shares with the source, then delete the snapshot it was made from.
+    Flatten {
+        /// The clone, under its final name.
+        volume: VolumeLocation,
+        /// The names the source can have by now.
+        source: Vec<VolumeLocation>,
+        /// The snapshot.
+        snapshot: String,
     },
     /// Delete the snapshots of the source, so that it can be removed.
     DeleteSourceSnapshots {
@@ -299,6 +331,8 @@ pub enum StepKind {
     VerifyMove,
     /// [`Step::CopyImage`]
     CopyImage,
+    /// [`Step::CloneSource`]
+    CloneSource,
     /// [`Step::CompareImages`]
     CompareImages,
     /// [`Step::Switch`]
@@ -307,6 +341,8 @@ pub enum StepKind {
     SetIotune,
     /// [`Step::RetireSource`]
     RetireSource,
+    /// [`Step::Flatten`]
+    Flatten,
     /// [`Step::DeleteSourceSnapshots`]
     DeleteSourceSnapshots,
     /// [`Step::TrashSource`]
@@ -329,10 +365,12 @@ impl Step {
             Self::Pivot => StepKind::Pivot,
             Self::VerifyMove => StepKind::VerifyMove,
             Self::CopyImage { .. } => StepKind::CopyImage,
+            Self::CloneSource { .. } => StepKind::CloneSource,
             Self::CompareImages { .. } => StepKind::CompareImages,
             Self::Switch { .. } => StepKind::Switch,
             Self::SetIotune { .. } => StepKind::SetIotune,
             Self::RetireSource { .. } => StepKind::RetireSource,
+            Self::Flatten { .. } => StepKind::Flatten,
             Self::DeleteSourceSnapshots { .. } => StepKind::DeleteSourceSnapshots,
             Self::TrashSource { .. } => StepKind::TrashSource,
             Self::RemoveSource { .. } => StepKind::RemoveSource,
@@ -353,10 +391,12 @@ impl StepKind {
             Self::Pivot => "pivot",
             Self::VerifyMove => "verify-move",
             Self::CopyImage => "copy-image",
+            Self::CloneSource => "clone-source",
             Self::CompareImages => "compare-images",
             Self::Switch => "switch",
             Self::SetIotune => "set-iotune",
             Self::RetireSource => "retire-source",
+            Self::Flatten => "flatten",
             Self::DeleteSourceSnapshots => "delete-source-snapshots",
             Self::TrashSource => "trash-source",
             Self::RemoveSource => "remove-source",

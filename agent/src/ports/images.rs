@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
+use super::copies::Done;
 use super::error::PortError;
 use crate::spec::{Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress};
 
@@ -20,6 +21,21 @@ pub struct ImageObservation {
     pub children: Vec<String>,
     /// Addresses of its watchers.
     pub watchers: Vec<String>,
+    /// Its features allow clones.
+    pub clonable: bool,
+}
+
+/// What a clone is made from: a snapshot of an image in the same cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentSnapshot {
+    /// The Ceph pool of the image.
+    pub pool: String,
+    /// Its namespace.
+    pub namespace: Option<String>,
+    /// The image.
+    pub image: String,
+    /// The snapshot.
+    pub snapshot: String,
 }
 
 /// Space in a Ceph pool.
@@ -101,6 +117,49 @@ pub trait Images: Send + Sync {
         pool: &RbdPoolAddress,
         image: &str,
         image_id: &str,
+    ) -> Result<(), PortError>;
+
+    /// Makes a snapshot of the image of that name if it has that id: `Replaced` when it has another one, `Exists` when
+    /// it has such a snapshot, `NotFound` when the name is free.
+    async fn create_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError>;
+
+    /// Deletes an unprotected snapshot of the image of that name if it has that id: `Replaced` when it has another one,
+    /// `Busy` while a clone depends on that very snapshot (the message names it), `NotFound` when there is no such
+    /// image or snapshot. Clones of other snapshots are no obstacle.
+    async fn drop_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError>;
+
+    /// Makes an image that shares its content with a snapshot until it is written to or flattened, and returns its id;
+    /// all by the user of `pool`. `Exists` when the name is taken, `NotFound` without the snapshot.
+    async fn clone_image(
+        &self,
+        parent: &ParentSnapshot,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<String, PortError>;
+
+    /// Copies what the image of that name still shares with its parent, if it has that id, used by a guest or not;
+    /// one that shares nothing is left as it is. `done` is told how far it is, with `size` for the whole. Dropping the
+    /// future ends the work soon, unless a guest's QEMU does it. `Replaced`, `NotFound` as above; the image is whole
+    /// and usable whatever happens.
+    async fn flatten(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        size: Bytes,
+        done: &Done,
     ) -> Result<(), PortError>;
 
     /// Deletes a snapshot, protected or not, of the image of that name if it has that id: `Replaced` when it has

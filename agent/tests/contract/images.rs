@@ -1,6 +1,7 @@
 //! RBD images: names, identities, and who keeps whom from being removed.
 
-use volferry_agent::ports::ErrorClass;
+use tokio::sync::watch;
+use volferry_agent::ports::{ErrorClass, ParentSnapshot};
 use volferry_agent::spec::{Bytes, RbdPoolAddress};
 
 use crate::stage::{Kind, Stage, class, image, is_on, made, qemu_uses};
@@ -86,6 +87,51 @@ pub async fn a_snapshot_keeps_an_image(stage: &dyn Stage) {
     assert_eq!(refused.class, ErrorClass::Busy, "{refused}");
     assert!(refused.message.contains("daily"), "{refused}");
     assert_eq!(id(stage, &pool, &name).await, Some(own));
+}
+
+pub async fn a_clone_depends_on_its_snapshot_until_it_is_flattened(stage: &dyn Stage) {
+    let images = &stage.ports().images;
+    let volume = made(stage, Kind::Rbd).await;
+    let (pool, name) = image(&volume);
+    let own = id(stage, &pool, &name).await.expect("the image");
+    stage.snapshot(&volume, "theirs");
+    class(images.create_snapshot(&pool, &name, "another", "ours").await, ErrorClass::Replaced);
+    class(images.create_snapshot(&pool, "nobody", &own, "ours").await, ErrorClass::NotFound);
+    images.create_snapshot(&pool, &name, &own, "ours").await.expect("a snapshot");
+    class(images.create_snapshot(&pool, &name, &own, "ours").await, ErrorClass::Exists);
+    let (_, clone) = image(&stage.place(Kind::Rbd));
+    let parent = ParentSnapshot {
+        pool: pool.pool.clone(),
+        namespace: None,
+        image: name.clone(),
+        snapshot: "ours".to_owned(),
+    };
+    let wrong = ParentSnapshot { snapshot: "nobodys".to_owned(), ..parent.clone() };
+    class(images.clone_image(&wrong, &pool, &clone).await, ErrorClass::NotFound);
+    let made = images.clone_image(&parent, &pool, &clone).await.expect("a clone");
+    assert_eq!(id(stage, &pool, &clone).await.as_ref(), Some(&made));
+    class(images.clone_image(&parent, &pool, &clone).await, ErrorClass::Exists);
+    let seen = images.observe(&pool, &name).await.expect("an answer").expect("the image");
+    assert!(seen.clonable && seen.children == [pool.image_path(&clone)], "{seen:?}");
+    let seen = images.observe(&pool, &clone).await.expect("an answer").expect("the clone");
+    assert_eq!((seen.size.0, seen.snapshots.len()), (stage.size(), 0));
+    // That snapshot is kept, another one is not.
+    let kept = images.drop_snapshot(&pool, &name, &own, "ours").await.expect_err("it is kept");
+    assert!(kept.class == ErrorClass::Busy && kept.message.contains(&clone), "{kept}");
+    images.drop_snapshot(&pool, &name, &own, "theirs").await.expect("nothing depends on it");
+    class(images.drop_snapshot(&pool, &name, &own, "theirs").await, ErrorClass::NotFound);
+    class(images.remove(&pool, &name, &own).await, ErrorClass::Busy);
+    let (done, told) = watch::channel(Bytes(0));
+    let size = Bytes(stage.size());
+    class(images.flatten(&pool, &clone, &own, size, &done).await, ErrorClass::Replaced);
+    class(images.flatten(&pool, "nobody", &made, size, &done).await, ErrorClass::NotFound);
+    images.flatten(&pool, &clone, &made, size, &done).await.expect("it becomes independent");
+    assert!(told.borrow().0 > 0, "no progress was told");
+    images.flatten(&pool, &clone, &made, size, &done).await.expect("it is so already");
+    class(images.drop_snapshot(&pool, &name, "another", "ours").await, ErrorClass::Replaced);
+    images.drop_snapshot(&pool, &name, &own, "ours").await.expect("nothing depends on it");
+    images.remove(&pool, &name, &own).await.expect("nothing keeps it");
+    images.remove(&pool, &clone, &made).await.expect("nothing keeps it");
 }
 
 pub async fn a_pool_or_cluster_that_is_not_there_is_told_apart(stage: &dyn Stage) {

@@ -38,6 +38,7 @@ impl RealStage {
             quick: Duration::from_secs(3),
             // Keys of encrypted images take seconds of processor time.
             slow: Duration::from_secs(120),
+            long: Duration::from_secs(60),
             idle: Duration::from_secs(60),
         };
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -13,6 +13,7 @@ use crate::lab::{Guest, Lab, class_is, lab, need, unique, vda, wait_kind};
 const SHORT: ImageTimeouts = ImageTimeouts {
     quick: Duration::from_secs(3),
     slow: Duration::from_secs(20),
+    long: Duration::from_secs(60),
     idle: Duration::from_secs(60),
 };
 

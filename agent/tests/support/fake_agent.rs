@@ -118,6 +118,7 @@ pub fn leftover(kind: LeftoverKind) -> Leftover {
         opened_as: None,
         identity: Some(Identity::File { device: 40, inode: 7 }),
         snapshots: vec![],
+        dependent: None,
         secret: None,
         mount: None,
         due: None,
@@ -270,6 +271,7 @@ fn result(view: &OperationView) -> MoveResult {
             location: view.source.renamed("root.qcow2.moved-1"),
             reason: "it is in use".to_owned(),
         },
+        depends_on: None,
         ready_to_pivot_us: Some(3_200),
     }
 }

@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rbd::*;
@@ -35,6 +37,15 @@ impl<'p> ImageHandle<'p> {
         let mut raw = null_mut();
         // SAFETY: the I/O context is live, the name is copied, the out pointer outlives the call.
         check(unsafe { open(pool.io, name.as_ptr(), &mut raw, null()) })?;
+        Ok(Self { raw, pool: PhantomData })
+    }
+
+    /// Opens an image as it was at a snapshot, for reading.
+    pub(crate) fn open_snapshot(pool: &'p PoolHandle, name: &str, at: &str) -> Result<Self, Errno> {
+        let (name, at) = (c_string(name)?, c_string(at)?);
+        let mut raw = null_mut();
+        // SAFETY: the I/O context is live, both names are copied, the out pointer outlives the call.
+        check(unsafe { rbd_open_read_only(pool.io, name.as_ptr(), &mut raw, at.as_ptr()) })?;
         Ok(Self { raw, pool: PhantomData })
     }
 
@@ -136,7 +147,17 @@ impl<'p> ImageHandle<'p> {
         Ok((linked, name))
     }
 
-    /// The clones of all snapshots.
+    /// Copies from the parent what is not its own yet; `progress` gets done and total objects, from threads of librbd,
+    /// and ends the work where it breaks. EINVAL without a parent.
+    pub(crate) fn flatten(&self, progress: &mut FlattenProgress<'_>) -> Result<(), Errno> {
+        let progress = Mutex::new(progress);
+        let argument = (&raw const progress).cast_mut().cast();
+        // SAFETY: `argument` points to the mutex, which outlives the call; librbd calls back only during the call; the
+        // image is open for writing.
+        check(unsafe { rbd_flatten_with_progress(self.raw, report_flatten, argument) })
+    }
+
+    /// The clones of all snapshots; of an image opened at a snapshot, those of that one.
     pub(crate) fn children(&self) -> Result<Vec<Linked>, Errno> {
         list(
             // SAFETY: `list` passes room for the count it passes.
@@ -265,6 +286,19 @@ impl Drop for ImageHandle<'_> {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed once. A failed close has nothing left to be released.
         unsafe { rbd_close(self.raw) };
+    }
+}
+
+/// Told how many of how many objects are done; breaks to end the work.
+pub(crate) type FlattenProgress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
+
+extern "C" fn report_flatten(done: u64, total: u64, argument: *mut c_void) -> c_int {
+    // SAFETY: `ImageHandle::flatten` passes a pointer to exactly this type and keeps it alive.
+    let progress = unsafe { &*argument.cast::<Mutex<&mut FlattenProgress<'_>>>() };
+    match progress.lock().map(|mut progress| progress(done, total)) {
+        Ok(ControlFlow::Continue(())) => 0,
+        // Who told the progress is in no state to go on, or wants no more.
+        Ok(ControlFlow::Break(())) | Err(_) => -libc::ECANCELED,
     }
 }
 

@@ -125,6 +125,11 @@ unsafe extern "C" {
         image: *mut *mut c_void,
         snapshot: *const c_char,
     ) -> c_int;
+    pub(super) fn rbd_flatten_with_progress(
+        image: *mut c_void,
+        progress: Progress,
+        argument: *mut c_void,
+    ) -> c_int;
     pub(super) fn rbd_close(image: *mut c_void) -> c_int;
     pub(super) fn rbd_get_size(image: *mut c_void, size: *mut u64) -> c_int;
     pub(super) fn rbd_resize(image: *mut c_void, size: u64) -> c_int;

@@ -14,6 +14,9 @@ pub enum Operation {
     /// Creating it as a clone.
     #[error("clone to")]
     Clone,
+    /// Copying what it shares with its parent.
+    #[error("flatten")]
+    Flatten,
     /// Reading its id.
     #[error("read the id of")]
     ReadId,

@@ -12,6 +12,7 @@ impl From<LeftoverKind> for pb::LeftoverKind {
             LeftoverKind::Private => Self::Private,
             LeftoverKind::Trash => Self::Trash,
             LeftoverKind::Secret => Self::Secret,
+            LeftoverKind::Snapshot => Self::Snapshot,
         }
     }
 }

@@ -163,6 +163,7 @@ impl From<&MoveResult> for pb::MoveResult {
             source_reason: reason.cloned().unwrap_or_default(),
             ready_to_pivot_us: result.ready_to_pivot_us,
             source_until: until,
+            depends_on: result.depends_on.clone().unwrap_or_default(),
         }
     }
 }

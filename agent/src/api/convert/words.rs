@@ -54,6 +54,7 @@ impl From<Phase> for pb::CopyPhase {
             Phase::Copying => Self::Copying,
             Phase::InStep => Self::InStep,
             Phase::Comparing => Self::Comparing,
+            Phase::Flattening => Self::Flattening,
         }
     }
 }

@@ -108,6 +108,7 @@ fn result(result: &pb::MoveResult) -> Value {
             "reason": text(&result.source_reason),
             "until": result.source_until.map(|until| until.to_string()),
         },
+        "depends_on": text(&result.depends_on),
         "ready_to_pivot_us": result.ready_to_pivot_us,
     })
 }

@@ -57,6 +57,7 @@ pub fn show(operation: &pb::Operation, output: &mut Output) {
         Some(result) => {
             field("contents", &contents(result));
             field("source", &fate(result));
+            field("depends on", &result.depends_on);
         }
         None => {
             field("source", operation.source.as_ref().map_or("", |volume| &volume.location));

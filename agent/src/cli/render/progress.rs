@@ -31,7 +31,7 @@ pub fn percent(operation: &pb::Operation) -> Option<u64> {
                 u128::from(progress.copied_bytes) * 100 / u128::from(progress.total_bytes.max(1));
             Some(u64::try_from(share).unwrap_or(99).min(99))
         }
-        pb::CopyPhase::Comparing => {
+        pb::CopyPhase::Comparing | pb::CopyPhase::Flattening => {
             let share =
                 u128::from(progress.copied_bytes) * 100 / u128::from(progress.total_bytes.max(1));
             Some(u64::try_from(share).unwrap_or(99).min(99))
@@ -56,7 +56,8 @@ pub fn sentence(operation: &pb::Operation) -> String {
 
 fn copy(operation: &pb::Operation) -> Option<String> {
     let progress = operation.progress.as_ref()?;
-    if operation.state() != pb::State::Copying {
+    let flattening = progress.phase() == pb::CopyPhase::Flattening;
+    if operation.state() != pb::State::Copying && !flattening {
         return None;
     }
     match progress.phase() {
@@ -65,6 +66,10 @@ fn copy(operation: &pb::Operation) -> Option<String> {
         pb::CopyPhase::Comparing => {
             Some(format!("(comparing: {})", numbers(progress, percent(operation)?)))
         }
+        pb::CopyPhase::Flattening => Some(format!(
+            "(usable; made independent of its source: {})",
+            numbers(progress, percent(operation)?)
+        )),
         pb::CopyPhase::InStep | pb::CopyPhase::Unspecified => None,
     }
 }

@@ -138,7 +138,7 @@ pub async fn again(owner: &mut Owner) -> Result<(), Stop> {
 }
 
 /// Leaves a mark that tells whose the volume is, should the journal be lost. The move does not depend on it.
-async fn mark(owner: &mut Owner, at: &VolumeLocation, identity: &Identity) {
+pub(super) async fn mark(owner: &mut Owner, at: &VolumeLocation, identity: &Identity) {
     let mark = Mark {
         host: owner.context.host().host_name.clone(),
         operation: owner.id().clone(),
@@ -187,7 +187,7 @@ fn write_error(text: String) -> Stop {
     Stop::Failed(Failure::new(FailureCause::DestinationWriteError, Side::Destination, text))
 }
 
-fn failed(error: &PortError) -> Stop {
+pub(super) fn failed(error: &PortError) -> Stop {
     let cause = match error.class {
         ErrorClass::NoSpace => FailureCause::DestinationFull,
         _ => FailureCause::DestinationWriteError,
@@ -196,7 +196,7 @@ fn failed(error: &PortError) -> Stop {
 }
 
 /// Removes what an earlier life made under the private name. That life's own watch may keep it for half a minute.
-async fn remove_our_own(owner: &mut Owner, volume: &VolumeLocation) -> Result<(), Stop> {
+pub(super) async fn remove_our_own(owner: &mut Owner, volume: &VolumeLocation) -> Result<(), Stop> {
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {

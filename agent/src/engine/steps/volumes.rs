@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::backoff::Backoff;
 use crate::engine::context::Context;
-use crate::ports::{ErrorClass, FileOwner, PortError, Ports};
+use crate::ports::{Done, ErrorClass, FileOwner, PortError, Ports};
 use crate::spec::{
     Bytes, EncryptionScheme, HeaderKind, Identity, OperationId, Passphrase, VolumeFormat,
     VolumeLocation,
@@ -181,6 +181,50 @@ pub async fn remove_snapshot(
             ErrorClass::Unsupported,
             format!("delete snapshot {snapshot} of {volume}"),
             "only RBD images have snapshots of their own",
+        )),
+    }
+}
+
+/// Deletes a snapshot that only an operation can have made, of the image meant, under whichever of `names` it has. One that
+/// is not there is deleted; so is that of an image that is gone.
+pub async fn drop_snapshot(
+    ports: &Ports,
+    names: &[VolumeLocation],
+    meant: &Identity,
+    snapshot: &str,
+) -> Result<(), PortError> {
+    for name in names {
+        if identity(ports, name).await?.as_ref() != Some(meant) {
+            continue;
+        }
+        let (VolumeLocation::Rbd { address, image }, Identity::Rbd { image_id }) = (name, meant)
+        else {
+            continue;
+        };
+        return match ports.images.drop_snapshot(address, image, image_id, snapshot).await {
+            Err(error) if error.class == ErrorClass::NotFound => Ok(()),
+            dropped => dropped,
+        };
+    }
+    Ok(())
+}
+
+/// Copies what the image still shares with its parent, if it is the one meant. `done` is told how much of `size` is done.
+pub async fn flatten(
+    ports: &Ports,
+    volume: &VolumeLocation,
+    identity: &Identity,
+    size: Bytes,
+    done: &Done,
+) -> Result<(), PortError> {
+    match (volume, identity) {
+        (VolumeLocation::Rbd { address, image }, Identity::Rbd { image_id }) => {
+            ports.images.flatten(address, image, image_id, size, done).await
+        }
+        (volume, _) => Err(PortError::new(
+            ErrorClass::Unsupported,
+            format!("flatten {volume}"),
+            "only RBD images have parents of their own",
         )),
     }
 }

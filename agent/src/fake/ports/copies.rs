@@ -20,13 +20,13 @@ fn unknown(error: PortError) -> CopyError {
 
 impl World {
     /// Lets `size` bytes pass at the pace of copies, telling how many are done.
-    async fn pass(
+    pub(super) async fn pass<E>(
         &self,
         size: u64,
         limit: Option<BytesPerSecond>,
         done: &Done,
-        mut each: impl FnMut(f64) -> Result<Write, CopyError> + Send,
-    ) -> Result<(), CopyError> {
+        mut each: impl FnMut(f64) -> Result<Write, E> + Send,
+    ) -> Result<(), E> {
         let mut passed = 0.0;
         while passed < size as f64 {
             tokio::time::sleep(LOOK).await;
@@ -75,7 +75,7 @@ impl ImageCopies for World {
             Ok(state.open_both(copy, &what).map(|running| Process::new(self, running)))
         });
         let process = opened.await.map_err(unknown)??;
-        self.pass(copy.size.0, None, done, |_| Ok(Write::Done)).await?;
+        self.pass(copy.size.0, None, done, |_| Ok::<_, CopyError>(Write::Done)).await?;
         let same =
             self.with(|state| state.content(&process.copy.from) == state.content(&process.copy.to));
         Ok(match same {

@@ -8,7 +8,9 @@ use super::host::WallClock;
 use crate::fake::World;
 use crate::fake::faults::Method;
 use crate::fake::secret::Header;
-use crate::ports::{Clock, ErrorClass, ImageObservation, Images, PortError, RbdPoolSpace};
+use crate::ports::{
+    Clock, Done, ErrorClass, ImageObservation, Images, ParentSnapshot, PortError, RbdPoolSpace,
+};
 use crate::spec::{
     Bytes, EncryptionScheme, HeaderKind, Passphrase, RbdPoolAddress, VolumeLocation,
 };
@@ -48,8 +50,9 @@ impl Images for World {
                 image_id: image.id.clone(),
                 size: Bytes(image.size),
                 snapshots: image.snapshots.clone(),
-                children: image.children.clone(),
+                children: state.children(image),
                 watchers: state.watchers(image),
+                clonable: !image.no_layering,
             }))
         })
         .await
@@ -114,6 +117,68 @@ impl Images for World {
         let what = format!("remove image {}", pool.image_path(image));
         self.call(Method::RemoveImage, what, |state| state.remove_image(pool, image, image_id))
             .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("make snapshot {}@{snapshot}", pool.image_path(image));
+        self.call(Method::CreateSnapshot, what, |state| {
+            state.create_snapshot(pool, image, image_id, snapshot)
+        })
+        .await
+    }
+
+    async fn drop_snapshot(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        snapshot: &str,
+    ) -> Result<(), PortError> {
+        let what = format!("delete snapshot {}@{snapshot}", pool.image_path(image));
+        self.call(Method::DropSnapshot, what, |state| {
+            state.drop_snapshot(pool, image, image_id, snapshot)
+        })
+        .await
+    }
+
+    async fn clone_image(
+        &self,
+        parent: &ParentSnapshot,
+        pool: &RbdPoolAddress,
+        image: &str,
+    ) -> Result<String, PortError> {
+        let what = format!("clone {} to {}", parent.image, pool.image_path(image));
+        self.call(Method::CloneImage, what, |state| state.clone_image(parent, pool, image)).await
+    }
+
+    async fn flatten(
+        &self,
+        pool: &RbdPoolAddress,
+        image: &str,
+        image_id: &str,
+        size: Bytes,
+        done: &Done,
+    ) -> Result<(), PortError> {
+        let what = format!("flatten image {}", pool.image_path(image));
+        let shared =
+            self.call(Method::FlattenImage, what, |state| state.shared(pool, image, image_id));
+        let Some(shared) = shared.await? else { return Ok(()) };
+        let at = VolumeLocation::Rbd { address: pool.clone(), image: image.to_owned() };
+        self.pass(size.0, None, done, |share| {
+            let bytes = shared as f64 * share;
+            Ok::<_, PortError>(self.with(|state| state.flatten_share(&at, image_id, bytes)))
+        })
+        .await?;
+        self.point("before the image is flat".to_owned()).await;
+        self.with(|state| state.flattened(pool, image_id));
+        self.point("after the image is flat".to_owned()).await;
+        Ok(())
     }
 
     async fn remove_snapshot(

@@ -26,6 +26,7 @@ use crate::spec::RbdPoolAddress;
 const DIAGNOSIS: Duration = Duration::from_secs(2);
 const QUICK_CALLS: usize = 16;
 const SLOW_CALLS: usize = 4;
+const LONG_CALLS: usize = 4;
 
 /// How many requests a call takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(in crate::host) enum Pace {
     Quick,
     /// One for each object of an image.
     Slow,
+    /// All data of an image.
+    Long,
 }
 
 /// What makes two addresses share a connection.
@@ -61,6 +64,7 @@ pub(super) struct Clusters {
 struct Slot {
     quick: Capped,
     slow: Capped,
+    long: Capped,
     used: Mutex<Instant>,
     live: Mutex<Option<Arc<Live>>>,
     /// Held while a connection is made; in it, when the last try failed and how.
@@ -119,7 +123,11 @@ impl Clusters {
                 PortError::new(ErrorClass::Unavailable, operation, text)
             })??;
         let (words, address, owner) = (operation.to_owned(), address.clone(), Arc::clone(&slot));
-        let calls = if pace == Pace::Quick { &slot.quick } else { &slot.slow };
+        let calls = match pace {
+            Pace::Quick => &slot.quick,
+            Pace::Slow => &slot.slow,
+            Pace::Long => &slot.long,
+        };
         calls
             .run(operation, bound, move || {
                 let pool = live.pool(&address, &words)?;
@@ -222,7 +230,8 @@ impl Slot {
     fn new(what: Arc<str>) -> Self {
         Self {
             quick: Capped::new(Arc::clone(&what), QUICK_CALLS),
-            slow: Capped::new(what, SLOW_CALLS),
+            slow: Capped::new(Arc::clone(&what), SLOW_CALLS),
+            long: Capped::new(what, LONG_CALLS),
             used: Mutex::new(Instant::now()),
             live: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
@@ -238,7 +247,7 @@ impl Slot {
     }
 
     fn in_use(&self) -> bool {
-        self.quick.in_use() || self.slow.in_use()
+        [&self.quick, &self.slow, &self.long].into_iter().any(Capped::in_use)
     }
 }
 

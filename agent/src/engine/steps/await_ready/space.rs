@@ -93,8 +93,10 @@ impl SpaceWatch {
             }
         };
         (self.unanswered, self.problem) = (0, None);
+        let flattening = owner.view.progress.phase == Phase::Flattening;
         let own = match owner.view.state {
             State::Copying => still_needed(&owner.view.progress, owner.plan.source_allocated),
+            _ if flattening => still_needed(&owner.view.progress, owner.plan.source_allocated),
             // In step: only what the guest writes goes there.
             _ => Bytes(0),
         };
