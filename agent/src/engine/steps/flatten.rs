@@ -28,6 +28,11 @@ pub async fn run(
     source: &[VolumeLocation],
     snapshot: &str,
 ) {
+    if owner.view.result.is_none() {
+        // That of a source that keeps its name: from here on it says what the volume depends on.
+        let fate = super::untouched(owner);
+        owner.view.result = Some(super::result(owner, fate, None));
+    }
     owner.remember_intent(STEP);
     let intent = vec![What::Intent { step: STEP }];
     if owner.view.state == State::Moved {
