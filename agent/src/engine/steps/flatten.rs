@@ -133,7 +133,8 @@ async fn once(owner: &mut Owner, volume: &VolumeLocation) -> Result<Result<(), P
     tokio::pin!(work);
     let began = Instant::now();
     let period = owner.context.tuning.progress_period;
-    let (mut meter, mut space, mut show_at) = (RateMeter::default(), SpaceWatch::new(began), began);
+    let mut space = SpaceWatch::new(began, owner.context.host().limits.reserve);
+    let (mut meter, mut show_at) = (RateMeter::default(), began);
     owner.place.needs(owner.plan.source_allocated.unwrap_or_default());
     loop {
         tokio::select! {
