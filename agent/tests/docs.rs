@@ -238,3 +238,19 @@ fn every_fault_of_the_table_has_its_cause_and_its_test() {
         }
     }
 }
+
+#[test]
+fn every_call_is_in_the_table_of_roles_where_the_code_has_it() {
+    use volferry_agent::api::access::rights::RIGHTS;
+
+    let text = read("docs/security.md");
+    for (path, role) in RIGHTS {
+        let Some(call) = path.strip_prefix("/volferry.v1.Volferry/") else { continue };
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<_> = rows.filter(|line| line.contains(&format!("`{call}`"))).collect();
+        assert!(
+            matches!(rows[..], [row] if row.starts_with(&format!("| `{role}` |"))),
+            "{call}: {rows:?}"
+        );
+    }
+}

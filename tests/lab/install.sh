@@ -12,6 +12,7 @@ PACKAGES=(
   libvirt-dev librados-dev librbd-dev pkg-config gcc libc6-dev
   man-db systemd
   busybox-static cpio e2fsprogs util-linux mount ca-certificates debootstrap bindfs
+  python3-grpcio protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
 )
 
 missing_packages() {

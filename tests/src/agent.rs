@@ -32,6 +32,8 @@ pub struct Setup {
     pub keys: String,
     /// Keys of `[limits]`, a line each.
     pub limits: String,
+    /// More tables, whole.
+    pub tables: String,
     /// The state folder; none for one beside the socket.
     pub state: Option<PathBuf>,
 }
@@ -40,7 +42,7 @@ impl Default for Setup {
     /// Nothing waits for a turn but what a test makes wait.
     fn default() -> Self {
         let limits = "operations_per_host = 64\noperations_per_pool = 64\n".to_owned();
-        Self { keys: String::new(), limits, state: None }
+        Self { keys: String::new(), limits, tables: String::new(), state: None }
     }
 }
 
@@ -131,13 +133,14 @@ impl Agent {
         let state = self.setup.state.clone().unwrap_or_else(|| self.folder.join("state"));
         // Top-level keys must stand before the first table.
         let text = format!(
-            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n{}\n[limits]\n{}",
+            "listen = \"unix:{}\"\nstate_dir = \"{}\"\nlibvirt_uri = \"{}\"\n{}\n{}\n[limits]\n{}\n{}",
             self.socket().display(),
             state.display(),
             self.lab.uri(),
             self.setup.keys,
             self.pools,
-            self.setup.limits
+            self.setup.limits,
+            self.setup.tables
         );
         fs::write(&config, text).map_err(at(&config))?;
         fs::create_dir_all(&state).map_err(at(&state))?;

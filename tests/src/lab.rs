@@ -79,7 +79,8 @@ pub enum LabError {
     },
 }
 
-pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> LabError + '_ {
+/// What an error of the system was about.
+pub fn at(path: &Path) -> impl FnOnce(std::io::Error) -> LabError + '_ {
     move |source| LabError::File { path: path.to_owned(), source }
 }
 

@@ -3,16 +3,25 @@
 
 mod common;
 
-use common::{Outcome, assert_moved, guest_on_files, lab, prove, stem_of, volumes_of};
-use volferry_tests::agent::Agent;
+use common::management::{Management, OPERATOR, WATCHER};
+use common::{Outcome, assert_moved, expected, guest_on_files, lab, prove, stem_of, volumes_of};
+use volferry_tests::agent::{Agent, Setup};
 use volferry_tests::guest::Disk;
-use volferry_tests::lab::{Guest, Lab};
+use volferry_tests::lab::{Guest, Lab, LabError};
 
 const SLOW: [&str; 2] = ["--bandwidth", "4MiB/s"];
 
-fn begin(name: &str, seed: u64) -> Result<(Lab, Agent, Guest), volferry_tests::lab::LabError> {
-    let lab = lab(name);
-    let agent = Agent::start(&lab, name)?;
+fn begin(name: &str, seed: u64) -> Result<(Lab, Agent, Guest), LabError> {
+    begin_with(lab(name), name, seed, Setup::default())
+}
+
+fn begin_with(
+    lab: Lab,
+    name: &str,
+    seed: u64,
+    setup: Setup,
+) -> Result<(Lab, Agent, Guest), LabError> {
+    let agent = Agent::start_with(&lab, name, setup)?;
     let mut guest = guest_on_files(&lab, name, true)?;
     guest.start(seed)?;
     guest.wait_for_acks(50)?;
@@ -68,7 +77,10 @@ fn a_manual_pivot_waits_for_the_word_and_can_still_be_cancelled() -> Outcome {
 
 #[test]
 fn the_limit_of_a_running_copy_changes() -> Outcome {
-    let (lab, agent, guest) = begin("limit", 520)?;
+    let lab = lab("limit");
+    let management = Management::new(&lab, "limit")?;
+    let setup = Setup { tables: management.tables(), ..Setup::default() };
+    let (lab, agent, mut guest) = begin_with(lab, "limit", 520, setup)?;
     let id = agent.begin(guest.name(), "vdb", "ceph-a", &["--bandwidth", "1MiB/s"])?;
     agent.until(&id, "copying", |operation| {
         operation["progress"]["copied_bytes"].as_u64() > Some(0)
@@ -78,8 +90,59 @@ fn the_limit_of_a_running_copy_changes() -> Outcome {
     // At the old limit the disk would take minutes.
     let operation = agent.wait(&id)?;
     assert_eq!(operation["state"], "succeeded", "{operation:#}");
-    let left = [format!("nfs/{}-root.qcow2", guest.name()), format!("vf-a/{}-data", guest.name())];
+    let stem = stem_of(&guest.volume(Disk::VDB)?);
+    guest.set_volume(Disk::VDB, expected(&lab, "ceph-a", &stem)?);
+    moved_on_by_a_management_server(&agent, &management, &mut guest)?;
+    guest.set_volume(Disk::VDB, expected(&lab, "ceph-b", &stem)?);
+    let left = [format!("nfs/{}-root.qcow2", guest.name()), format!("vf-b/{}-data", guest.name())];
     end(&lab, guest, &left)
+}
+
+/// The worked client of the guide, in Python, over mutual TLS: it moves the disk on, and whoever may not, cannot.
+fn moved_on_by_a_management_server(
+    agent: &Agent,
+    management: &Management,
+    guest: &mut Guest,
+) -> Outcome {
+    let refused = management.refused()?;
+    let words = ["--domain", guest.name(), "--disk", "vdb", "--to", "ceph-b"];
+    let watcher = management.migrate(WATCHER, &["--operation-id", "python-0"], &words)?;
+    assert_eq!(watcher.0, 3, "{}", watcher.2);
+    assert!(
+        watcher.2.contains("refused: not-allowed: client watcher.lab has the role observe"),
+        "{}",
+        watcher.2
+    );
+    let (code, operation, told) =
+        management.migrate(OPERATOR, &["--operation-id", "python-1"], &words)?;
+    println!("{told}");
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(operation["state"], "STATE_SUCCEEDED", "{operation:#}");
+    assert_eq!(operation["result"]["pool"], "ceph-b");
+    assert!(told.contains("STATE_SUCCEEDED"), "{told}");
+    // The same request finds the same operation, finished, and moves nothing.
+    let (code, again, told) =
+        management.migrate(OPERATOR, &["--operation-id", "python-1"], &words)?;
+    assert_eq!(
+        (code, &again["id"], &again["state"]),
+        (0, &operation["id"], &operation["state"]),
+        "{told}"
+    );
+    for (what, mut child) in refused {
+        let code = child.wait().expect("our own child").code();
+        assert_eq!(code, Some(5), "{what}");
+    }
+    let log = std::fs::read_to_string(agent.log()).expect("the log");
+    for part in [
+        "why=\"peer sent no certificates\"",
+        "why=\"invalid peer certificate: certificate expired",
+        "why=\"invalid peer certificate: UnknownIssuer\"",
+        "call=\"Migrate\" outcome=\"not-allowed\" client=\"watcher.lab\"",
+        "call=\"Migrate\" outcome=\"ok\" client=\"operator.lab\"",
+    ] {
+        assert!(log.contains(part), "{log}\nlacks {part}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod faults;
+pub mod management;
 pub mod pairs;
 pub mod secrets;
 pub mod stand;
