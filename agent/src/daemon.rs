@@ -10,6 +10,8 @@ mod pulse;
 pub mod reload;
 
 use std::io;
+#[cfg(feature = "fake")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use crate::api::tls::{TlsError, TlsListenError, TlsListener};
 use crate::api::{Agent, server};
 use crate::config::{self, Config, ConfigError};
 use crate::engine::{Engine, Tuning};
+#[cfg(feature = "fake")]
+use crate::fake::world_file::WorldFileError;
 use crate::host::copies::HostCopies;
 use crate::host::files::HostFiles;
 use crate::host::images::{HostImages, ImageTimeouts};
@@ -57,6 +61,11 @@ pub struct DaemonArguments {
     /// Check the configuration file and exit
     #[arg(long)]
     check_config: bool,
+
+    /// Serve an imaginary host instead of this one: the pools of the configuration, and the domains and faults of FILE
+    #[cfg(feature = "fake")]
+    #[arg(long, value_name = "FILE")]
+    fake: Option<PathBuf>,
 }
 
 /// Why the daemon ended although nobody asked it to.
@@ -92,6 +101,14 @@ pub enum DaemonError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The imaginary host.
+    #[cfg(feature = "fake")]
+    #[error(transparent)]
+    World(#[from] WorldFileError),
+    /// The folder for an imaginary host's journal.
+    #[cfg(feature = "fake")]
+    #[error("no temporary folder can be made")]
+    Temporary(#[source] io::Error),
     /// The folder of copies.
     #[error("the folder for copies cannot be made in the state folder")]
     Copies(#[source] io::Error),
@@ -125,20 +142,45 @@ fn run(arguments: &DaemonArguments) -> Result<(), DaemonError> {
         .build()
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
-        let _lock = StateLock::acquire(&config.state_dir)?;
         let (stop, _signals) = stop_on_signal()?;
+        #[cfg(feature = "fake")]
+        if let Some(file) = &arguments.fake {
+            return live_in_a_fake(&config, file, stop).await;
+        }
+        let _lock = StateLock::acquire(&config.state_dir)?;
         let engine = build_engine(&config).await?;
-        let pulse = engine.clone();
-        let look = move || {
-            let engine = pulse.clone();
-            async move { engine.pulse().await }
-        };
-        let beating = pulse::beat(sd_notify::watchdog_enabled(), look, notify);
-        let _beating = AbortOnDropHandle::new(tokio::spawn(beating));
-        let served = serve(&config, Arc::new(engine.clone()), stop).await;
-        engine.stop().await;
-        served
+        live(&config, engine, stop).await
     })
+}
+
+/// An engine in an imaginary host. Its journal goes with it, as everything it tells of does.
+#[cfg(feature = "fake")]
+async fn live_in_a_fake(
+    config: &Config,
+    file: &Path,
+    stop: CancellationToken,
+) -> Result<(), DaemonError> {
+    let world = crate::fake::world_file::load(file, &config.pools)?;
+    let folder = tempfile::tempdir().map_err(DaemonError::Temporary)?;
+    let journal = Journal::open(&folder.path().join(JOURNAL))?;
+    warn!(world = %file.display(), "everything is imaginary: no libvirt, no volume, and a journal that goes at the end");
+    let host = config.host_facts();
+    let engine = Engine::start(world.ports(), journal, host, Tuning::default()).await?;
+    live(config, engine, stop).await
+}
+
+/// Serves with an engine until told to stop, and tells systemd how it goes.
+async fn live(config: &Config, engine: Engine, stop: CancellationToken) -> Result<(), DaemonError> {
+    let pulse = engine.clone();
+    let look = move || {
+        let engine = pulse.clone();
+        async move { engine.pulse().await }
+    };
+    let beating = pulse::beat(sd_notify::watchdog_enabled(), look, notify);
+    let _beating = AbortOnDropHandle::new(tokio::spawn(beating));
+    let served = serve(config, Arc::new(engine.clone()), stop).await;
+    engine.stop().await;
+    served
 }
 
 /// WIRING: the ports, the journal and the engine, recovered and ready to take requests.

@@ -1,4 +1,4 @@
-//! A programmable world for tests: domains, QEMU, block jobs, RBD clusters and folders in memory, in virtual time.
+//! A programmable world, for tests and for `volferryd --fake`: domains, QEMU, block jobs, RBD clusters and folders in memory, in virtual time.
 //!
 //! It is a program, not a mock: it obeys the rules libvirt and QEMU were seen to obey and fails where a script says.
 //! What tests on it may prove: the order of effects and records, that every end is a right one whatever answer or
@@ -9,6 +9,7 @@
 //! one struct behind a mutex; it outlives every engine, so that "the agent was killed" is dropping one engine and
 //! starting the next on the same journal.
 
+#[cfg(feature = "testing")]
 pub mod agent;
 pub mod audit;
 mod clones;
@@ -22,19 +23,24 @@ mod ports;
 pub mod rbd;
 pub mod scene;
 pub mod secret;
+#[cfg(feature = "testing")]
 pub mod stage;
 pub mod state;
 pub mod storage_pool;
+pub mod trouble;
+pub mod world_file;
 mod xml;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "testing")]
 pub use agent::Agent;
 use faults::{Fault, Method, Script};
 use life::Life;
 pub use scene::Scene;
+#[cfg(feature = "testing")]
 pub use stage::Stage;
 use state::State;
 use tokio::sync::{Notify, broadcast};
@@ -141,7 +147,7 @@ impl World {
         }
         self.live().await;
         self.quietly(State::guests_write);
-        let faults = self.script().next(method);
+        let faults = self.script().next(method, &what);
         let mut fault = None;
         for scripted in faults {
             match scripted {

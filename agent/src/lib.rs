@@ -11,7 +11,7 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod facts;
-#[cfg(feature = "testing")]
+#[cfg(feature = "fake")]
 pub mod fake;
 pub mod host;
 pub mod journal;

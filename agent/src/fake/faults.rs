@@ -166,7 +166,7 @@ impl fmt::Debug for Fault {
 }
 
 /// When a fault strikes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum When {
     /// At this many calls of the method from now.
     Method(Method, usize),
@@ -174,6 +174,8 @@ enum When {
     Effect(usize),
     /// At this many calls from now, whichever they are.
     Call(usize),
+    /// At the next call of the method that names this.
+    Naming(Method, String),
 }
 
 /// The event a script is about.
@@ -184,20 +186,23 @@ pub type EventTest = fn(&EventKind) -> bool;
 pub(super) struct Script {
     faults: Vec<(When, Fault)>,
     events: Vec<(EventTest, usize)>,
+    /// Calls that are refused until that is taken back: the method, what they name, and how they are refused.
+    refusals: Vec<(Method, String, ErrorClass, &'static str)>,
     calls: Vec<Method>,
 }
 
 impl Script {
-    /// The faults that strike this call.
-    pub(super) fn next(&mut self, method: Method) -> Vec<Fault> {
+    /// The faults that strike this call, which says `what` it does.
+    pub(super) fn next(&mut self, method: Method, what: &str) -> Vec<Fault> {
         self.calls.push(method);
         let mut striking = Vec::new();
         let mut left = Vec::new();
         for (when, fault) in std::mem::take(&mut self.faults) {
-            let (counts, rest) = match when {
-                When::Method(of, rest) => (of == method, rest),
-                When::Effect(rest) => (method.is_effect(), rest),
-                When::Call(rest) => (true, rest),
+            let (counts, rest) = match &when {
+                When::Method(of, rest) => (*of == method, *rest),
+                When::Effect(rest) => (method.is_effect(), *rest),
+                When::Call(rest) => (true, *rest),
+                When::Naming(of, name) => (*of == method && what.contains(name), 1),
             };
             match (counts, rest) {
                 (false, _) => left.push((when, fault)),
@@ -206,6 +211,9 @@ impl Script {
             }
         }
         self.faults = left;
+        let refused =
+            self.refusals.iter().find(|(of, name, ..)| *of == method && what.contains(name));
+        striking.extend(refused.map(|(.., class, text)| Fault::Refuse(*class, text)));
         striking
     }
 
@@ -219,11 +227,12 @@ impl Script {
 }
 
 impl When {
-    const fn with(self, rest: usize) -> Self {
+    fn with(self, rest: usize) -> Self {
         match self {
             Self::Method(method, _) => Self::Method(method, rest),
             Self::Effect(_) => Self::Effect(rest),
             Self::Call(_) => Self::Call(rest),
+            Self::Naming(method, name) => Self::Naming(method, name),
         }
     }
 }
@@ -232,6 +241,16 @@ impl World {
     /// Lets the `nth` call of `method` from now on (counted from one) go wrong.
     pub fn fault(&self, method: Method, nth: usize, fault: Fault) {
         self.script().faults.push((When::Method(method, nth), fault));
+    }
+
+    /// Lets the next call of `method` that names `name` (a domain, a volume) go wrong.
+    pub fn fault_naming(&self, method: Method, name: &str, fault: Fault) {
+        self.script().faults.push((When::Naming(method, name.to_owned()), fault));
+    }
+
+    /// Refuses every call of `method` that names `name` from now on.
+    pub fn refuse_naming(&self, method: Method, name: &str, class: ErrorClass, text: &'static str) {
+        self.script().refusals.push((method, name.to_owned(), class, text));
     }
 
     /// Lets the `nth` effect from now on go wrong, whichever it is.

@@ -1,12 +1,16 @@
 //! The agent's life in this world: numbered points at which it can be killed, before and after every effect and
 //! every write to its journal.
 
+#[cfg(feature = "testing")]
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "testing")]
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::World;
+#[cfg(feature = "testing")]
 use crate::journal::{Journal, JournalError};
 
 /// How far the agent has come and where it is to be killed.
@@ -103,6 +107,7 @@ impl World {
         self.life().writes
     }
 
+    #[cfg(feature = "testing")]
     fn journal_takes(&self, point: &str) -> Result<(), JournalError> {
         let mut life = self.life();
         if point.starts_with("before ") {
@@ -117,6 +122,7 @@ impl World {
     /// Opens the agent's journal, with points before and after every write.
     ///
     /// Errors: as [`Journal::open`].
+    #[cfg(feature = "testing")]
     pub fn journal(&self, path: &Path) -> Result<Journal, JournalError> {
         let world = self.clone();
         let journal = Journal::open(path)?;

@@ -11,6 +11,7 @@ use super::folder::{File, Folder};
 use super::rbd::{CephPool, Cluster, Image};
 use super::secret::{Header, Secret};
 use super::state::State;
+use super::xml::{self, escaped};
 use crate::facts::HostFacts;
 use crate::ports::{DomainState, FileOwner, Snapshots};
 use crate::spec::{
@@ -139,7 +140,7 @@ impl Scene {
             let number = state.number();
             let uuid = format!("70000000-0000-4000-8000-{number:012x}");
             let uuid = DomainUuid::new(uuid).expect("a uuid in its canonical form");
-            let stored = domain_xml(name, &uuid, &volume, None);
+            let stored = domain_xml(name, &uuid, &[("vda", &volume)], None);
             let domain = Domain {
                 name: name.to_owned(),
                 state: DomainState::ShutOff,
@@ -152,7 +153,7 @@ impl Scene {
                 stray: false,
             };
             state.domains.insert(uuid.clone(), domain);
-            let live = domain_xml(name, &uuid, &volume, Some(number));
+            let live = domain_xml(name, &uuid, &[("vda", &volume)], Some(number));
             state.start(&uuid, &live);
             Guest { uuid, name: name.to_owned(), volume }
         })
@@ -331,27 +332,52 @@ pub fn put(state: &mut State, place: &VolumeLocation, size: u64, allocated: u64)
     }
 }
 
-/// A domain with one disk; with an id it is the XML of a running one.
-fn domain_xml(name: &str, uuid: &DomainUuid, volume: &VolumeLocation, id: Option<u64>) -> String {
+/// A disk of a domain, by its target; QEMU's name of the device is in the XML of a running one.
+fn disk_xml(target: &str, number: usize, volume: &VolumeLocation, runs: bool) -> String {
     let (kind, format, source) = match volume {
         VolumeLocation::File { path } => {
-            ("file", "qcow2", format!("<source file='{}'/>", path.display()))
+            ("file", "qcow2", format!("<source file='{}'/>", escaped(&path.display().to_string())))
         }
         VolumeLocation::Rbd { address, image } => {
-            let (host, port) = address.monitors.split_once(':').unwrap_or((&address.monitors, "0"));
-            let name = address.image_path(image);
+            let hosts = xml::hosts(&address.monitors);
+            let name = escaped(&address.image_path(image));
+            let user = address.user.as_deref().unwrap_or("admin");
+            let secret = address.secret_uuid.as_deref().unwrap_or(SECRET);
             let source = format!(
-                "<auth username='volferry'>\n        <secret type='ceph' uuid='{SECRET}'/>\n      </auth>\n      \
-                 <source protocol='rbd' name='{name}'>\n        <host name='{host}' port='{port}'/>\n      \
-                 </source>"
+                "<auth username='{user}'>\n        <secret type='ceph' uuid='{secret}'/>\n      </auth>\n      \
+                 <source protocol='rbd' name='{name}'>\n        {hosts}\n      </source>"
             );
             ("network", "raw", source)
         }
     };
-    let (id, target) = match id {
-        Some(id) => (format!(" id='{id}'"), TARGET_WITH_ALIAS),
-        None => (String::new(), "<target dev='vda' bus='virtio'/>"),
+    let alias = match runs {
+        true => format!("\n      <alias name='virtio-disk{number}'/>"),
+        false => String::new(),
     };
+    let slot = 6 + number;
+    format!(
+        "    <disk type='{kind}' device='disk'>
+      <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
+      {source}
+      <target dev='{target}' bus='virtio'/>{alias}
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x{slot:02x}' function='0x0'/>
+    </disk>
+"
+    )
+}
+
+/// A domain with these disks; with an id it is the XML of a running one.
+pub(super) fn domain_xml(
+    name: &str,
+    uuid: &DomainUuid,
+    disks: &[(&str, &VolumeLocation)],
+    id: Option<u64>,
+) -> String {
+    let mut all = String::new();
+    for (number, (target, volume)) in disks.iter().enumerate() {
+        all += &disk_xml(target, number, volume, id.is_some());
+    }
+    let id = id.map_or_else(String::new, |id| format!(" id='{id}'"));
     format!(
         "<domain type='kvm'{id}>
   <name>{name}</name>
@@ -361,13 +387,7 @@ fn domain_xml(name: &str, uuid: &DomainUuid, volume: &VolumeLocation, id: Option
     <type arch='x86_64' machine='pc'>hvm</type>
   </os>
   <devices>
-    <disk type='{kind}' device='disk'>
-      <driver name='qemu' type='{format}' cache='none' discard='unmap'/>
-      {source}
-      {target}
-      <address type='pci' domain='0x0000' bus='0x00' slot='0x06' function='0x0'/>
-    </disk>
-  </devices>
+{all}  </devices>
   <seclabel type='dynamic' model='dac' relabel='yes'>
     <label>+64055:+108</label>
   </seclabel>

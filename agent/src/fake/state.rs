@@ -169,6 +169,23 @@ impl State {
         Write::Done
     }
 
+    /// Gives a volume snapshots of its own.
+    pub(super) fn set_snapshots(&mut self, location: &VolumeLocation, names: &[String]) {
+        match location {
+            VolumeLocation::Rbd { address, image } => {
+                let pool = self.pool_mut(address).ok();
+                if let Some(image) = pool.and_then(|pool| pool.images.get_mut(image)) {
+                    image.snapshots = names.to_vec();
+                }
+            }
+            VolumeLocation::File { path } => {
+                if let Some(file) = self.files.get_mut(path) {
+                    file.snapshots = names.to_vec();
+                }
+            }
+        }
+    }
+
     /// Whether a write there would wait for room.
     pub(super) fn is_full(&self, place: &VolumeLocation) -> bool {
         match place {

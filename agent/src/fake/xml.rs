@@ -1,6 +1,6 @@
 //! What libvirt writes into a domain's XML when a copy starts, becomes ready, ends and is switched to.
 
-use rbdutils::monitors::MonitorList;
+use rbdutils::monitors::{MonitorHost, MonitorList};
 use volferry_xml::{
     DestinationEncryption, DestinationFormat, DestinationHost, DestinationSource, Disk, DomainXml,
     EncryptionEngine, EncryptionFormat, Source,
@@ -16,8 +16,18 @@ pub fn lone_disk(xml: &str) -> Option<Disk> {
     domain.disks().first().cloned()
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
+}
+
+/// The hosts of a source element for monitors in the form of ceph.conf; none of those libvirt has no form for.
+pub(super) fn hosts(monitors: &str) -> String {
+    let parsed = MonitorList::parse(monitors, 0).and_then(|list| list.to_libvirt_hosts());
+    let host = |host: MonitorHost| match host.port {
+        Some(port) => format!("<host name='{}' port='{port}'/>", escaped(&host.name)),
+        None => format!("<host name='{}'/>", escaped(&host.name)),
+    };
+    parsed.map(|hosts| hosts.into_iter().map(host).collect()).unwrap_or_default()
 }
 
 /// The volume a source element names.

@@ -10,7 +10,8 @@ use crate::spec::{BytesPerSecond, DiskTarget, DomainUuid};
 #[async_trait]
 impl BlockJobs for World {
     async fn start_copy(&self, request: &CopyRequest) -> Result<(), PortError> {
-        let what = format!("start the block copy of {}", request.target);
+        let what =
+            format!("start the block copy of {} of domain {}", request.target, request.domain);
         let world = self.clone();
         self.call(Method::StartCopy, what.clone(), |state| {
             let number = state.start_copy(request, &what)?;
@@ -26,7 +27,7 @@ impl BlockJobs for World {
         domain: &DomainUuid,
         target: &DiskTarget,
     ) -> Result<Option<JobInfo>, PortError> {
-        let what = format!("ask for the block job of {target}");
+        let what = format!("ask for the block job of {target} of domain {domain}");
         self.call(Method::JobInfo, what.clone(), |state| state.job_info(domain, target, &what))
             .await
     }
@@ -37,7 +38,7 @@ impl BlockJobs for World {
         target: &DiskTarget,
         bandwidth: Option<BytesPerSecond>,
     ) -> Result<(), PortError> {
-        let what = format!("limit the block job of {target}");
+        let what = format!("limit the block job of {target} of domain {domain}");
         self.call(Method::SetBandwidth, what.clone(), |state| {
             state.limit_job(domain, target, bandwidth, &what)
         })
@@ -45,7 +46,7 @@ impl BlockJobs for World {
     }
 
     async fn abort(&self, domain: &DomainUuid, target: &DiskTarget) -> Result<(), PortError> {
-        let what = format!("end the block job of {target}");
+        let what = format!("end the block job of {target} of domain {domain}");
         if self.quietly(|state| state.job_hangs(domain, target.as_str())) {
             tokio::time::sleep(CALL_BOUND).await;
             let text = "no answer within 30 s";
@@ -62,7 +63,7 @@ impl BlockJobs for World {
         domain: &DomainUuid,
         target: &DiskTarget,
     ) -> Result<PivotAnswer, PortError> {
-        let what = format!("pivot {target}");
+        let what = format!("pivot {target} of domain {domain}");
         let called_at = tokio::time::Instant::now().into_std();
         self.call(Method::Pivot, what.clone(), |state| {
             state.pivot(domain, target.as_str(), &what).map(|()| PivotAnswer { called_at })
