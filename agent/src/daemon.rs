@@ -165,7 +165,9 @@ async fn live_in_a_fake(
     let journal = Journal::open(&folder.path().join(JOURNAL))?;
     warn!(world = %file.display(), "everything is imaginary: no libvirt, no volume, and a journal that goes at the end");
     let host = config.host_facts();
-    let engine = Engine::start(world.ports(), journal, host, Tuning::default()).await?;
+    // Times of day are those of the one who looks.
+    let ports = Ports { clock: Arc::new(SystemClock), ..world.ports() };
+    let engine = Engine::start(ports, journal, host, Tuning::default()).await?;
     live(config, engine, stop).await
 }
 
