@@ -5,7 +5,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-lab test-trixie lint fmt build install lab-up lab-down lab-smoke bench torture cases clean
+.PHONY: help demo test test-quick test-lab test-trixie lint fmt build install lab-up lab-down lab-smoke bench fuzz torture cases clean
 .PHONY: package-files deb rpm test-package deny
 
 help: ## Show the targets
@@ -50,6 +50,9 @@ lab-smoke: build ## Show that the lab itself is sound, without volferry
 
 torture: install ## Kill agent, libvirtd and QEMU at every point of moves (by hand, an hour; figures go to docs/reliability.md)
 	@tests/lab/with-lab.sh tests/run-torture.sh $(TORTURE)
+
+fuzz: install ## Hostile requests and configurations, ten minutes each (by hand; figures go to docs/reliability.md)
+	VOLFERRY_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) cargo test -p volferry-agent --features testing --locked --test fuzz_api --test fuzz_config -- --nocapture
 
 bench: build ## Measure the budgets (by hand, minutes; figures go to docs/performance.md)
 	@tests/lab/with-lab.sh tests/run-bench.sh
