@@ -1,8 +1,8 @@
 //! What every command says, word for word: each file of fixtures/transcripts is a session with an imaginary host of its
-//! own. `UPDATE_TRANSCRIPTS=1` writes them anew; the difference is then read like any other change.
+//! own. `UPDATE_GOLDEN=1` writes them anew; the difference is then read like any other change.
 //!
 //! In a file, `$ ` begins a command, `# until ID STATE` waits for an operation, `2> ` a line of standard error, `exit N` tells an exit code other than 0. What differs
-//! from run to run is replaced: times of day, durations, ids nobody chose. Of the progress of an operation only the end is kept.
+//! from run to run is replaced: times of day, durations, ids nobody chose. What is told of the progress of operations is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -154,6 +154,10 @@ fn passes(line: &str) -> bool {
         "moved",
         "cleaning",
         "rolling-back",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "needs-operator",
     ];
     let state = state.split([' ', '(']).next().unwrap_or_default();
     states.contains(&state)
@@ -275,7 +279,7 @@ fn every_command_says_what_it_is_known_to_say() {
     for session in sessions {
         let (now, path) = session.join().expect("every command runs");
         let known = fs::read_to_string(&path).expect("a transcript");
-        if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&path, &now).expect("it can be written");
         } else if known != now {
             let differs = known.lines().zip(now.lines()).position(|(known, now)| known != now);

@@ -377,10 +377,11 @@ pub enum OpsCommand {
         /// The operation
         id: String,
     },
-    /// Follow an operation to its end; Ctrl-C stops following, not the operation
+    /// Follow operations to their ends; Ctrl-C stops following, not the operations
     Watch {
-        /// The operation
-        id: String,
+        /// The operations; without one, all that run now. The exit code is that of the worst end
+        #[arg(value_name = "ID")]
+        ids: Vec<String>,
     },
     /// Ask an operation to undo what it did and end; possible until the switch begins
     Cancel {

@@ -4,6 +4,7 @@ mod bar;
 mod interrupts;
 mod json_lines;
 mod lines;
+mod many;
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use tonic::{Status, Streaming};
 
 pub use interrupts::{Interrupts, Wish};
+pub use many::many;
 
 use super::client::Client;
 use super::failure::{Failure, is_lost};
@@ -36,13 +38,22 @@ pub trait Reporter {
 
 /// The reporter that suits the output.
 pub fn reporter(output: &Output) -> Box<dyn Reporter> {
-    if output.is_json() {
-        Box::new(json_lines::JsonLines::default())
-    } else if io::stderr().is_terminal() {
-        Box::new(bar::Bar::new())
-    } else {
-        Box::new(lines::Lines::default())
-    }
+    reporters(output, 1).remove(0)
+}
+
+/// So many of them; bars are drawn below one another.
+fn reporters(output: &Output, count: usize) -> Vec<Box<dyn Reporter>> {
+    let bars = indicatif::MultiProgress::new();
+    let one = |_| -> Box<dyn Reporter> {
+        if output.is_json() {
+            Box::new(json_lines::JsonLines::default())
+        } else if io::stderr().is_terminal() {
+            Box::new(bar::Bar::among(&bars))
+        } else {
+            Box::new(lines::Lines::default())
+        }
+    };
+    (0..count).map(one).collect()
 }
 
 /// Follows the operation until it ends. Without `interrupts`, signals have their usual effect.

@@ -36,12 +36,7 @@ pub async fn run(
             }
             Ok(Exit::Done)
         }
-        OpsCommand::Watch { id } => {
-            let mut reporter = follow::reporter(output);
-            let ended = follow::follow(&mut client, &id, reporter.as_mut(), output, None).await?;
-            drop(reporter);
-            operation::ending(&ended, output)
-        }
+        OpsCommand::Watch { ids } => watch(&mut client, ids, output).await,
         OpsCommand::Cancel { id } => {
             let operation = client.cancel(&id).await?;
             taken(&operation, "cancelling", output)
@@ -82,6 +77,29 @@ fn taken(operation: &pb::Operation, told: &str, output: &mut Output) -> Result<E
         output::note(&format!("follow it with: volferry ops watch {}", operation.id));
     }
     Ok(Exit::Done)
+}
+
+/// Follows the operations that are named, or all that run.
+async fn watch(
+    client: &mut Client,
+    mut ids: Vec<String>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if ids.is_empty() {
+        let running = client.operations(true, None, u32::MAX).await?;
+        ids = running.into_iter().map(|operation| operation.id).collect();
+        if ids.is_empty() {
+            output::note("no operation runs");
+            return Ok(Exit::Done);
+        }
+    }
+    if let [id] = &*ids {
+        let mut reporter = follow::reporter(output);
+        let ended = follow::follow(client, id, reporter.as_mut(), output, None).await?;
+        drop(reporter);
+        return operation::ending(&ended, output);
+    }
+    follow::many(client, &ids, output).await
 }
 
 fn list(operations: &[pb::Operation], output: &mut Output) {

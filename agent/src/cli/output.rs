@@ -36,6 +36,11 @@ impl Output {
         Self { format, colour, closed: false }
     }
 
+    /// The same format once more, for what is written elsewhere.
+    pub fn another(&self) -> Self {
+        Self { format: self.format, colour: self.colour, closed: true }
+    }
+
     /// Whether programs read it.
     pub fn is_json(&self) -> bool {
         self.format == Format::Json

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Reporter;
 use crate::api::pb;
@@ -20,9 +20,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar without content.
-    pub fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(100), ProgressDrawTarget::stderr());
+    /// A bar without content, below those there are.
+    pub fn among(bars: &MultiProgress) -> Self {
+        let bar = bars.add(ProgressBar::new(100));
         bar.set_style(style(WAITING));
         bar.enable_steady_tick(Duration::from_millis(250));
         Self { bar, copying: false }
