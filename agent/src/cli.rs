@@ -6,6 +6,7 @@
 mod address;
 mod arguments;
 mod client;
+mod cloudstack;
 mod doctor;
 mod failure;
 mod follow;
@@ -24,7 +25,7 @@ mod resolve;
 use std::process::ExitCode;
 
 pub use arguments::Arguments;
-use arguments::{Command, RbdCommand};
+use arguments::{CloudstackCommand, Command, RbdCommand};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use output::Output;
@@ -67,6 +68,9 @@ fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
         Command::Disks { domain } => block_on(host::disks(&agent?, domain, output)),
         Command::Pools => block_on(host::pools(&agent?, output)),
         Command::Host => block_on(host::capabilities(&agent?, output)),
+        Command::Cloudstack { command: CloudstackCommand::Run(run) } => {
+            block_on(cloudstack::run(&agent?, run, output))
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "volferry", &mut script);

@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use context::Tuning;
 use context::{Context, Parts};
 pub use health::Health;
-pub use inventory::{DiskListing, HostListing, PoolListing};
+pub use inventory::{DiskListing, HostListing, PoolListing, PoolPlace};
 pub use leftovers::{LeftoverError, Retried};
 use observe::Located;
 use owner::Owner;

@@ -7,6 +7,7 @@
 pub mod api;
 mod blocking;
 pub mod cli;
+pub mod cloudstack;
 pub mod config;
 pub mod daemon;
 pub mod engine;

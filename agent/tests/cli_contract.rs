@@ -515,3 +515,61 @@ async fn an_operation_is_shown_with_its_history_and_what_is_left_to_do() {
     assert_eq!((&told["id"], &told["history"][0]["text"]), (&"a".into(), &"is queued".into()));
     assert_eq!(told["to_do"][0], "look at it");
 }
+
+/// Runs `volferry cloudstack run` on a command: the exit code and the answers.
+async fn cloudstack(command: Command, input: &str) -> (i32, Value) {
+    use tokio::io::AsyncWriteExt;
+    let mut command = command;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input.as_bytes()).await.expect("it is read");
+    drop(stdin);
+    let output = tokio::time::timeout(LONGEST, child.wait_with_output()).await.expect("it ends");
+    let (exit, out, err) = told(output.expect("it ran"));
+    for secret in ["SECRET", "109"] {
+        assert!(!out.contains(secret) && !err.contains(secret), "{out}{err}");
+    }
+    (exit, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}")))
+}
+
+#[tokio::test]
+async fn every_command_of_cloudstack_gets_an_answer_and_its_exit_code() {
+    let served = Served::start().await;
+    let run = || at(&served, &["cloudstack", "run"]);
+    for nonsense in ["", "SECRET", "[", "[{\"a\":1,\"b\":2}]", "\"SECRET\"", "[]"] {
+        let (exit, answers) = cloudstack(run(), nonsense).await;
+        assert_eq!(exit, 2, "{nonsense}: {answers}");
+        assert_eq!(answers[0]["com.cloud.agent.api.Answer"]["result"], false, "{answers}");
+    }
+    let case = |name: &str| {
+        let path = fixtures().join(format!("cloudstack/{name}.json"));
+        let text = fs::read_to_string(path).expect("the case");
+        serde_json::from_str::<Value>(&text).expect("JSON")["command"].clone()
+    };
+    let migrated = "com.cloud.agent.api.storage.MigrateVolumeAnswer";
+    let (exit, answers) = cloudstack(run(), &case("no-source").to_string()).await;
+    assert_eq!(exit, 1);
+    assert_eq!(answers[0][migrated]["details"], "MigrateVolumeCommand has no srcData");
+    // What the agent refuses, and a later command of the same list.
+    let mut both = case("local-to-rbd-encrypted");
+    let pool = "/0/com.cloud.agent.api.storage.MigrateVolumeCommand/pool/uuid";
+    let store = "/0/com.cloud.agent.api.storage.MigrateVolumeCommand/destData/\
+                 org.apache.cloudstack.storage.to.VolumeObjectTO/dataStore/\
+                 org.apache.cloudstack.storage.to.PrimaryDataStoreTO/uuid";
+    for place in [pool, store] {
+        *both.pointer_mut(place).expect("a uuid") = Value::from("full");
+    }
+    let more = case("rbd-to-rbd")[0].clone();
+    both.as_array_mut().expect("a list").push(more);
+    let (exit, answers) = cloudstack(run(), &both.to_string()).await;
+    assert_eq!(exit, 1);
+    let details = answers[0][migrated]["details"].as_str().expect("a text");
+    assert!(details.contains("no-space") || details.contains("has 0 B left"), "{answers}");
+    assert_eq!(answers[1][migrated]["details"], "Stopped by previous failure");
+    // Nobody answers.
+    let away = volferry(&["--socket", "/nonexistent/s", "cloudstack", "run"]);
+    let (exit, answers) = cloudstack(away, &case("rbd-to-rbd").to_string()).await;
+    let details = answers[0][migrated]["details"].as_str().expect("a text");
+    assert!(exit == 1 && details.contains("cannot be reached"), "{answers}");
+}

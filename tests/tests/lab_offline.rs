@@ -8,7 +8,7 @@ use std::process::Command;
 use common::pairs::{MIB, POOLS, WAY, asked, identical, reference, volume};
 use common::secrets::Secrets;
 use common::stand::{Stand, assert_refused, copied};
-use common::{Outcome, assert_moved, lab, patiently, prove, volumes_of};
+use common::{Outcome, assert_moved, cloudstack, lab, patiently, prove, volumes_of};
 use volferry_tests::agent::{Agent, Answer};
 use volferry_tests::guest::Disk;
 use volferry_tests::lab::{Lab, LabError, Volume, output};
@@ -66,10 +66,33 @@ fn a_volume_goes_every_ordered_pair_of_pools_and_stays_what_it_was() -> Outcome 
         // Thin stays thin: what is written, in whole objects, and the header.
         assert!(occupies <= (WRITTEN_MIB + 16) * MIB, "{occupies}");
     }
+    copied_by_cloudstack(&lab, &agent, &now, &reference)?;
     assert!(secrets.end(&agent) > 0, "no copy was seen running");
     no_trace(&lab, &agent, NAME)?;
     lab.remove(&now)?;
     std::fs::remove_file(&reference).expect("it was made here");
+    Ok(())
+}
+
+/// A management server of CloudStack has a new volume made of it, and removes the old one itself.
+fn copied_by_cloudstack(
+    lab: &Lab,
+    agent: &Agent,
+    source: &Volume,
+    reference: &std::path::Path,
+) -> Outcome {
+    let name = source.spec().rsplit_once('/').expect("an image").1.to_owned();
+    let from = cloudstack::volume(lab, "ceph-a", Some(&name), "RAW")?;
+    let command = cloudstack::copy(from, cloudstack::volume(lab, "nfs", None, "RAW")?);
+    let (exit, answer) = cloudstack::run(lab, agent, &command)?;
+    assert_eq!((exit, answer["result"].as_bool()), (0, Some(true)), "{answer:#}");
+    let new = &answer["newData"]["org.apache.cloudstack.storage.to.VolumeObjectTO"];
+    let path = new["path"].as_str().expect("a path");
+    assert_eq!(new["format"], "QCOW2", "{answer:#}");
+    assert!(lab.exists(source)?, "the source is the management server's to remove");
+    let now = Volume::qcow2(lab.pool("nfs")?.join(path));
+    identical(lab, &now, reference)?;
+    lab.remove(&now)?;
     Ok(())
 }
 

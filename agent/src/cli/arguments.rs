@@ -116,6 +116,11 @@ pub enum Command {
         #[command(subcommand)]
         command: RbdCommand,
     },
+    /// Carry out commands of Apache CloudStack
+    Cloudstack {
+        #[command(subcommand)]
+        command: CloudstackCommand,
+    },
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -459,6 +464,32 @@ fn limit(text: &str) -> Result<Limit, String> {
         "none" => Ok(Limit(None)),
         rate => rate.parse().map(|rate| Limit(Some(rate))).map_err(|error| format!("{error}")),
     }
+}
+
+/// `volferry cloudstack`.
+#[derive(Debug, Subcommand)]
+pub enum CloudstackCommand {
+    /// Carry out the MigrateVolumeCommand or CopyCommand on standard input, and print its answer
+    ///
+    /// An answer is printed in every case. Exit code 0: its result is true; 1: it is false, and its
+    /// details say why; 2: what was read is no command, and the answer says so.
+    Run(CloudstackArguments),
+}
+
+/// `volferry cloudstack run`.
+#[derive(Debug, Args)]
+pub struct CloudstackArguments {
+    /// The folder in which this host mounts NFS pools, each under its uuid
+    #[arg(long, value_name = "FOLDER", default_value = "/mnt")]
+    pub mounts: PathBuf,
+
+    /// Take no notice of fields that are not known, instead of answering that they are not
+    #[arg(long)]
+    pub ignore_unknown: bool,
+
+    /// The id of the operation, so that the same command sent again is the same operation
+    #[arg(long, value_name = "ID")]
+    pub operation_id: Option<OperationId>,
 }
 
 /// `volferry rbd`.

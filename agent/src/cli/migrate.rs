@@ -47,7 +47,7 @@ pub async fn run(
 
 /// Waits for the agent's answer, which may take as long as its looks at libvirt and storage.
 /// A cancel that is asked for meanwhile follows the answer.
-async fn accept(
+pub async fn accept(
     client: &mut Client,
     request: pb::MigrateRequest,
     interrupts: &mut Interrupts,

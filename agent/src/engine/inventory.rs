@@ -1,5 +1,7 @@
 //! Read-only answers about the host that are no operation: disks, pools, capabilities.
 
+use std::path::PathBuf;
+
 use volferry_xml::{Disk, DomainXml};
 
 use super::context::Context;
@@ -39,10 +41,21 @@ pub struct PoolListing {
     pub type_name: &'static str,
     /// Where it is, in words.
     pub location: String,
+    /// Where it is.
+    pub place: PoolPlace,
     /// Space left; none when it cannot be told.
     pub available: Option<Bytes>,
     /// Why it cannot be used at this moment.
     pub problem: Option<String>,
+}
+
+/// Where a pool is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolPlace {
+    /// A folder of this host.
+    Folder(PathBuf),
+    /// A Ceph pool.
+    Ceph(RbdPoolAddress),
 }
 
 /// What this host can do.
@@ -109,19 +122,21 @@ pub(super) async fn pools(context: &Context) -> Vec<PoolListing> {
 }
 
 async fn pool_listing(context: &Context, pool: &Pool, of_libvirt: bool) -> PoolListing {
-    let (location, seen) = match &pool.kind {
+    let (location, place, seen) = match &pool.kind {
         PoolKind::Rbd(rbd) => {
             let location = format!("rbd:{} at {}", rbd.address.pool, rbd.address.monitors);
-            (location, ceph_room(context, pool, &rbd.address).await)
+            let seen = ceph_room(context, pool, &rbd.address).await;
+            (location, PoolPlace::Ceph(rbd.address.clone()), seen)
         }
         PoolKind::File(folder) => {
             let seen = folder_room(context, folder, of_libvirt).await;
-            (folder.path.display().to_string(), seen)
+            (folder.path.display().to_string(), PoolPlace::Folder(folder.path.clone()), seen)
         }
     };
     let (available, problem) = seen.unwrap_or_else(|error| (None, Some(error.to_string())));
     let name = pool.name.clone();
-    PoolListing { name, of_libvirt, type_name: pool.type_name(), location, available, problem }
+    let type_name = pool.type_name();
+    PoolListing { name, of_libvirt, type_name, location, place, available, problem }
 }
 
 /// What is free, and why nothing can be put there.

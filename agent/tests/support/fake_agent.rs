@@ -20,7 +20,7 @@ use volferry_agent::engine::doctor::{Orphan, OrphanError, Orphans};
 use volferry_agent::engine::history::{Entry, History};
 use volferry_agent::engine::{
     CommandError, Decision, DiskListing, Examined, Health, HostListing, LeftoverError, PoolListing,
-    Retried, ViewReceiver,
+    PoolPlace, Retried, ViewReceiver,
 };
 use volferry_agent::facts::HostFacts;
 use volferry_agent::journal::JournalError;
@@ -531,6 +531,7 @@ impl Agent for FakeAgent {
             of_libvirt: false,
             type_name: "rbd",
             location: "vms on 192.0.2.11".to_owned(),
+            place: PoolPlace::Folder("/srv/vms".into()),
             available: None,
             problem: Some("the monitors do not answer".to_owned()),
         }]

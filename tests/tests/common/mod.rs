@@ -1,6 +1,7 @@
 //! What the lab tests share: a guest of one's own, a move that must succeed, and the proof afterwards.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod cloudstack;
 pub mod faults;
 pub mod management;
 pub mod pairs;

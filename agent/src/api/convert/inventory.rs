@@ -1,7 +1,7 @@
 //! Disks, pools and the host as the wire has them.
 
 use crate::api::pb;
-use crate::engine::{DiskListing, HostListing, PoolListing};
+use crate::engine::{DiskListing, HostListing, PoolListing, PoolPlace};
 use crate::facts::LibrbdCopy;
 use crate::plan::Refusal;
 
@@ -23,7 +23,18 @@ impl From<&DiskListing> for pb::Disk {
 
 impl From<&PoolListing> for pb::Pool {
     fn from(pool: &PoolListing) -> Self {
+        let (mut folder, mut ceph_pool, mut monitors) = Default::default();
+        match &pool.place {
+            PoolPlace::Folder(path) => folder = path.display().to_string(),
+            PoolPlace::Ceph(address) => {
+                ceph_pool = address.image_path("").trim_end_matches('/').to_owned();
+                monitors = address.monitors.clone();
+            }
+        }
         Self {
+            folder,
+            ceph_pool,
+            monitors,
             name: pool.name.to_string(),
             r#type: pool.type_name.to_owned(),
             location: pool.location.clone(),
