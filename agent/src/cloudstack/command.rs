@@ -169,14 +169,13 @@ pub struct Command {
     pub wait_seconds: u64,
 }
 
-/// The commands of a document, in order: a list of them or a single one; of each its kind, and what it says or why it
-/// cannot be carried out.
+/// A command of a document: its kind, and what it says or why it cannot be carried out.
+pub type Entry = (Kind, Result<Command, String>);
+
+/// The commands of a document, in order: a list of them or a single one.
 ///
 /// Errors: it is no document of that form.
-pub fn read(
-    document: &Value,
-    ignore_unknown: bool,
-) -> Result<Vec<(Kind, Result<Command, String>)>, String> {
+pub fn read(document: &Value, ignore_unknown: bool) -> Result<Vec<Entry>, String> {
     let several = document.as_array().map(Vec::as_slice);
     let commands = several.unwrap_or(std::slice::from_ref(document));
     if commands.is_empty() {
