@@ -11,10 +11,11 @@ for file in /usr/bin/volferry /usr/sbin/volferryd /usr/lib/systemd/system/volfer
   /usr/share/bash-completion/completions/volferry /usr/share/volferry/prometheus-alerts.yml; do
   grep -qxF "$file" <<<"$files" || { echo "check-rpm: $file is not in it" >&2; exit 1; }
 done
-rpm -qp --qf '[%{FILENAMES} %{FILEFLAGS:fflags}\n]' "$package" | grep -qx '/etc/volferry/volferry.toml cn' ||
+flags=$(rpm -qp --qf '[%{FILENAMES} %{FILEFLAGS:fflags}\n]' "$package")
+grep -qx '/etc/volferry/volferry.toml cn' <<<"$flags" ||
   { echo "check-rpm: an upgrade would replace the configuration" >&2; exit 1; }
 for script in postinstall preuninstall postuninstall; do
-  rpm -qp --scripts "$package" | grep -q "^$script scriptlet" || { echo "check-rpm: no $script" >&2; exit 1; }
+  grep -q "^$script scriptlet" <<<"$(rpm -qp --scripts "$package")" || { echo "check-rpm: no $script" >&2; exit 1; }
 done
 rpm -K --nosignature "$package" >/dev/null || { echo "check-rpm: its digests do not fit" >&2; exit 1; }
 echo "check-rpm: $package: $(wc -l <<<"$files") files"
