@@ -424,7 +424,11 @@ fn not_admitted(spec: &MigrateSpec, admission: &Admission, located: &Located) ->
 
 fn id_taken(spec: &MigrateSpec) -> Refusal {
     Refusal::new(
-        RefusalCode::Busy,
-        format!("operation {} exists already and was asked for differently", spec.operation),
+        // Waiting does not help: the id never becomes free.
+        RefusalCode::InvalidName,
+        format!(
+            "the operation id {} belongs to another request: choose another id",
+            spec.operation
+        ),
     )
 }

@@ -189,7 +189,7 @@ pub struct RequestOptions {
     pub volume_encryption: Option<HeaderKind>,
 
     /// Refuse a volume that holds another number of bytes for a guest, such as 10GiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub expect_size: Option<Bytes>,
 
     /// Only while the guest runs; without it, the disk of a stopped domain is copied offline
@@ -458,6 +458,15 @@ pub enum LeftoversCommand {
 /// A limit or explicitly none.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit(pub Option<BytesPerSecond>);
+
+/// A size that something can have.
+fn size(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(0)) => Err("nothing has a size of zero".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 fn limit(text: &str) -> Result<Limit, String> {
     match text {
