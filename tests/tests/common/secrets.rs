@@ -1,11 +1,13 @@
 //! What must stay secret, looked for wherever it could have gone while a test runs: command lines and environments of
 //! every process, the agent's folder with its journal and its log, files that appear in places for temporary ones, and
-//! what the agent answers.
+//! what the agent answers. In each of these places something else is planted, or known to be, which must be found: a search
+//! that finds nothing anywhere proves nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -32,6 +34,56 @@ pub struct Secrets {
     since: SystemTime,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
+    /// What the journal and the log of the agent are full of.
+    written: String,
+    decoy: Decoy,
+}
+
+/// A word that is no secret, planted where secrets are looked for.
+struct Decoy {
+    word: String,
+    files: Vec<PathBuf>,
+    /// One has it in its command line, the other in its environment.
+    processes: [Child; 2],
+}
+
+impl Decoy {
+    fn plant() -> Decoy {
+        let word = format!("decoy-{}", std::process::id());
+        let plant = |folder: &PathBuf| {
+            let file = folder.join(format!("volferry-test-{}", std::process::id()));
+            fs::write(&file, &word).expect("a place for temporary files");
+            file
+        };
+        let waiting = |command: &mut Command| {
+            // Ends with the pipe of its input, also when the test dies.
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat is installed")
+        };
+        let processes = [
+            waiting(
+                Command::new("cat").args(["-", &format!("/dev/null/{word}")]).stderr(Stdio::null()),
+            ),
+            waiting(Command::new("cat").env("VOLFERRY_TEST_DECOY", &word)),
+        ];
+        Decoy { files: temporary().iter().map(plant).collect(), word, processes }
+    }
+}
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for process in &mut self.processes {
+            drop(process.stdin.take());
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Where programs put what is to last a while.
+fn temporary() -> [PathBuf; 4] {
+    [std::env::temp_dir(), "/dev/shm".into(), "/var/tmp".into(), "/run".into()]
 }
 
 /// What the thread saw.
@@ -40,6 +92,8 @@ struct Seen {
     looks: usize,
     copies: usize,
     told: BTreeSet<String>,
+    /// The decoy in a command line, and in an environment.
+    decoys: [bool; 2],
 }
 
 impl Secrets {
@@ -57,9 +111,15 @@ impl Secrets {
         let forms: Vec<_> = words.iter().chain([&key]).flat_map(|word| forms(word)).collect();
         let forms = Arc::new(forms);
         let stop = Arc::new(AtomicBool::new(false));
+        let since = SystemTime::now();
+        let decoy = Decoy::plant();
         let (wanted, over) = (Arc::clone(&forms), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || sample(&wanted, &over));
-        Ok(Secrets { forms, folder, since: SystemTime::now(), stop, thread })
+        let planted = [decoy.word.clone()];
+        let thread = std::thread::spawn(move || sample(&wanted, &planted, &over));
+        let written = name.to_owned();
+        let secrets = Secrets { forms, folder, since, stop, thread, written, decoy };
+        assert!(secrets.are_in(words[1].as_bytes()), "a secret is not found in itself");
+        Ok(secrets)
     }
 
     /// The file with the first or the second passphrase.
@@ -77,51 +137,65 @@ impl Secrets {
     /// Looks at everything that is left. Returns how often a copy was seen running.
     pub fn end(self, agent: &Agent) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        let (mut found, mut files) = (Vec::new(), 0);
         let own = agent.log().parent().expect("it lies in a folder").to_owned();
-        self.search(&own, usize::MAX, SystemTime::UNIX_EPOCH, &mut found, &mut files);
-        assert!(files > 2, "only {files} files below {}", own.display());
-        for place in [std::env::temp_dir(), "/dev/shm".into(), "/var/tmp".into(), "/run".into()] {
-            self.search(&place, DEPTH, self.since, &mut found, &mut files);
-        }
+        let everywhere = |forms: &[String]| {
+            let mut found = search(&own, &self.folder, usize::MAX, SystemTime::UNIX_EPOCH, forms);
+            for place in temporary() {
+                found.append(&mut search(&place, &self.folder, DEPTH, self.since, forms));
+            }
+            found
+        };
+        let found = everywhere(&self.forms);
         assert!(found.is_empty(), "secrets are in {found:?}");
+        let planted = everywhere(std::slice::from_ref(&self.decoy.word));
+        for file in &self.decoy.files {
+            assert!(planted.contains(file), "nobody looked into {}", file.display());
+        }
+        let written = everywhere(std::slice::from_ref(&self.written));
+        let in_journal = |path: &PathBuf| path.to_string_lossy().contains("journal");
+        assert!(written.iter().any(in_journal), "nobody looked into the journal: {written:?}");
+        assert!(
+            written.contains(&agent.log().to_owned()),
+            "nobody looked into the log: {written:?}"
+        );
         let seen = self.thread.join().expect("no panic");
         assert!(seen.looks > 10, "only {} looks at the processes", seen.looks);
         assert!(seen.told.is_empty(), "secrets are told by {:?}", seen.told);
+        assert_eq!(seen.decoys, [true; 2], "command lines and environments were not looked at");
         fs::remove_dir_all(&self.folder).expect("it was made here");
         seen.copies
-    }
-
-    fn search(
-        &self,
-        folder: &Path,
-        depth: usize,
-        since: SystemTime,
-        found: &mut Vec<PathBuf>,
-        files: &mut usize,
-    ) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_dir() && path != self.folder && depth > 1 {
-                self.search(&path, depth - 1, since, found, files);
-            }
-            let fresh = metadata.modified().is_ok_and(|modified| modified >= since);
-            if !metadata.is_file() || !fresh || metadata.len() > LONGEST {
-                continue;
-            }
-            if let Ok(bytes) = fs::read(&path) {
-                *files += 1;
-                if self.are_in(&bytes) {
-                    found.push(path);
-                }
-            }
-        }
     }
 
     fn are_in(&self, bytes: &[u8]) -> bool {
         holds(bytes, &self.forms)
     }
+}
+
+/// Files below `folder`, but not below `not_in`, that were written since and hold one of the forms.
+fn search(
+    folder: &Path,
+    not_in: &Path,
+    depth: usize,
+    since: SystemTime,
+    forms: &[String],
+) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() && path != not_in && depth > 1 {
+            found.append(&mut search(&path, not_in, depth - 1, since, forms));
+        }
+        let fresh = metadata.modified().is_ok_and(|modified| modified >= since);
+        if metadata.is_file()
+            && fresh
+            && metadata.len() <= LONGEST
+            && fs::read(&path).is_ok_and(|bytes| holds(&bytes, forms))
+        {
+            found.push(path);
+        }
+    }
+    found
 }
 
 fn key(lab: &Lab) -> Result<String, LabError> {
@@ -142,7 +216,7 @@ fn holds(bytes: &[u8], forms: &[String]) -> bool {
 }
 
 /// Command lines and environments of every process, until it is told to stop.
-fn sample(forms: &[String], over: &AtomicBool) -> Seen {
+fn sample(forms: &[String], decoy: &[String], over: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !over.load(Ordering::Relaxed) {
         for entry in fs::read_dir("/proc").expect("Linux has it").flatten() {
@@ -150,6 +224,8 @@ fn sample(forms: &[String], over: &AtomicBool) -> Seen {
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             let text = String::from_utf8_lossy(&line).replace('\0', " ");
             seen.copies += usize::from(text.contains("qemu-img convert"));
+            seen.decoys[0] |= holds(&line, decoy);
+            seen.decoys[1] |= holds(&environment, decoy);
             if holds(&line, forms) || holds(&environment, forms) {
                 seen.told.insert(text);
             }
