@@ -1,8 +1,9 @@
 //! What every command says, word for word: each file of fixtures/transcripts is a session with an imaginary host of its
 //! own. `UPDATE_GOLDEN=1` writes them anew; the difference is then read like any other change.
 //!
-//! In a file, `$ ` begins a command, `# until ID STATE` waits for an operation, `2> ` a line of standard error, `exit N` tells an exit code other than 0. What differs
-//! from run to run is replaced: times of day, durations, ids nobody chose. What is told of the progress of operations is left out.
+//! In a file, `$ ` begins a command, which may read a fixture (`< NAME`), `2> ` a line of standard error; `exit N` tells an
+//! exit code other than 0, and `# until ID STATE` waits for an operation. What differs from run to run is replaced: times
+//! of day, durations, ids nobody chose. What is told of the progress of operations is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,6 +83,13 @@ fn words(line: &str) -> Vec<String> {
 
 /// Runs one command and returns what the file is to say after it.
 fn said(daemon: &Daemon, line: &str) -> String {
+    let (line, input) = match line.split_once(" < ") {
+        Some((line, name)) => {
+            let file = fs::File::open(fixtures().join("..").join(name)).expect("the input");
+            (line, Stdio::from(file))
+        }
+        None => (line, Stdio::null()),
+    };
     let words = words(line);
     assert_eq!(words.first().map(String::as_str), Some("volferry"), "{line}");
     let output = Command::new(env!("CARGO_BIN_EXE_volferry"))
@@ -89,7 +97,7 @@ fn said(daemon: &Daemon, line: &str) -> String {
         .env("VOLFERRY_SOCKET", &daemon.socket)
         .env_remove("RUST_BACKTRACE")
         .env_remove("VOLFERRY_CONNECT")
-        .stdin(Stdio::null())
+        .stdin(input)
         .output()
         .expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
