@@ -16,8 +16,8 @@ use volferry_agent::operation::{
 use volferry_agent::plan::{Step, StepKind, render};
 use volferry_agent::ports::{DomainState, ErrorClass};
 use volferry_agent::spec::{
-    BytesPerSecond, EncryptionScheme, HeaderKind, MigrateSpec, OperationId, Passphrase, Subject,
-    VolumeLocation,
+    BytesPerSecond, EncryptionScheme, HeaderKind, Identity, MigrateSpec, OperationId, Passphrase,
+    Subject, VolumeLocation,
 };
 
 use moment::{MOMENTS, moment};
@@ -405,4 +405,81 @@ async fn a_moved_volume_moves_again() {
         ..stage.guest.volume_request("ceph-hdd")
     };
     assert_eq!(stage.run(&again).await.state, State::Succeeded);
+}
+
+/// Whether what was written to the source last is in a volume that is there.
+fn is_somewhere(stage: &Stage, source: &Identity, written: u64) -> bool {
+    let volumes = stage.world.volumes();
+    let kept = stage.world.with(|state| {
+        let images = state.clusters.iter().flat_map(|cluster| cluster.pools.values());
+        let mut images = images.flat_map(|pool| pool.images.values());
+        images.any(|image| Identity::Rbd { image_id: image.id.clone() } == *source)
+    });
+    let holds = |identity: &Identity| stage.world.with(|state| state.content(identity)) == written;
+    kept || volumes.values().any(holds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_under_the_old_name_while_the_agent_is_away_is_never_removed() {
+    let (mut points, mut after_the_move) = (0, 0);
+    for no_compare in [false, true] {
+        for point in 0.. {
+            let (mut stage, request) = volume().await;
+            let request = MigrateSpec { no_compare, ..request };
+            let source = stage.before[&stage.guest.volume.to_string()].clone();
+            stage.world.kill_agent_at(point);
+            let drive = async {
+                stage.agent.engine.migrate(request.clone()).await.expect("accepted");
+                stage.agent.end(&request.operation).await
+            };
+            tokio::select! {
+                _ = drive => break,
+                () = stage.world.agent_died() => {}
+            }
+            let named = stage.world.volumes().get(&stage.guest.volume.to_string()) == Some(&source);
+            let written = stage.world.with(|state| {
+                if named {
+                    state.scribble(&source);
+                }
+                state.content(&source)
+            });
+            stage = stage.restart().await;
+            let Ok(_) = stage.agent.engine.operation(&request.operation).await else { continue };
+            let view = stage.agent.end(&request.operation).await;
+            if named {
+                points += 1;
+                after_the_move += usize::from(view.state == State::Succeeded);
+                assert!(is_somewhere(&stage, &source, written), "killed at {point}: {view:#?}");
+            }
+        }
+    }
+    assert!(points > 20 && after_the_move > 0, "{points} {after_the_move}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_under_the_old_name_while_the_agent_is_held_up_is_never_removed() {
+    for write in [true, false] {
+        let (stage, request) = volume().await;
+        let source = stage.before[&stage.guest.volume.to_string()].clone();
+        // The second is that of the source.
+        stage.world.fault(Method::RenameImage, 2, Fault::Hang);
+        stage.begin(&request).await;
+        stage.reaches(&request, State::Cleaning).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if write {
+            stage.world.with(|state| state.scribble(&source));
+        }
+        stage.world.release();
+        let view = stage.agent.end(&request.operation).await;
+        assert_eq!(view.state, State::Succeeded, "{view:#?}");
+        let fate = &view.result.as_ref().expect("a result").source;
+        match write {
+            true => {
+                let SourceFate::LeftBehind { reason, .. } = fate else { panic!("{view:#?}") };
+                assert!(reason.contains("may have been written to"), "{reason}");
+                assert_eq!(left(&stage).await, [LeftoverKind::Source]);
+            }
+            false => assert_eq!(*fate, SourceFate::Removed),
+        }
+    }
 }

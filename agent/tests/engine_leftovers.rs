@@ -333,6 +333,45 @@ async fn a_file_that_keeps_its_name_is_sealed_and_goes_all_the_same_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_whose_users_cannot_be_told_is_not_sealed() {
+    // The name is refused, and then nobody answers who uses the file; or that was never known.
+    for (method, nth) in [(Method::RenameFile, 1), (Method::FileUsers, 0)] {
+        let stage = Stage::new(Home::File, true).await;
+        let refuse = || Fault::Refuse(ErrorClass::PermissionDenied, "Operation not permitted");
+        stage.world.before(Method::Pivot, 1, move |world| {
+            world.fault(method, nth.max(1), refuse());
+            world.fault(Method::FileUsers, 1, refuse());
+            if nth == 0 {
+                world.fault(Method::RenameFile, 1, refuse());
+            }
+        });
+        let request = stage.guest.request("ceph-ssd");
+        let view = stage.run(&request).await;
+        assert_eq!(view.state, State::Succeeded, "{view:#?}");
+        let sealed = stage.world.with(|state| state.files.values().filter(|f| f.sealed).count());
+        assert_eq!(sealed, 0, "{:#?}", view.warnings);
+        assert!(warned(&view, "can still boot"), "{:#?}", view.warnings);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_of_which_libvirt_cannot_tell_the_users_is_neither_renamed_nor_sealed() {
+    let stage = Stage::new(Home::File, true).await;
+    stage.world.before(Method::RenameFile, 1, |_| ());
+    stage.world.before(Method::Pivot, 1, |world| {
+        let hung = || Fault::Refuse(ErrorClass::PermissionDenied, "it does not say");
+        for nth in 1..400 {
+            world.fault(Method::ListDomains, nth, hung());
+        }
+    });
+    let request = stage.guest.request("ceph-ssd");
+    let view = stage.run(&request).await;
+    assert_eq!(view.state, State::Succeeded, "{view:#?}");
+    assert!(warned(&view, "it was not touched"), "{:#?}", view.warnings);
+    assert_eq!(stage.world.with(|state| state.files.values().filter(|f| f.sealed).count()), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_destination_that_cannot_be_removed_is_recorded_when_it_is_rolled_back() {
     let stage = Stage::new(Home::File, true).await;
     let mut request = stage.guest.request("ceph-ssd");

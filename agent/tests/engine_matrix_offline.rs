@@ -225,7 +225,12 @@ async fn judge(stage: &Stage, view: &OperationView, at: &str) {
         panic!("{at}: {broken}\n{view:#?}");
     }
     assert!(stage.world.with(|state| state.copies.is_empty()), "{at}: a process is left");
-    let left = stage.agent.engine.leftovers().await.expect("a readable journal");
+    let mut left = stage.agent.engine.leftovers().await.expect("a readable journal");
+    // A volume of no domain stays if nobody can tell any more that it was not written to while the agent was away.
+    left.retain(|left| {
+        let unproved = left.reason.contains("passphrases are kept in memory only");
+        !(view.state == State::Succeeded && left.domain.is_none() && unproved)
+    });
     assert_eq!(left, [], "{at}");
 }
 

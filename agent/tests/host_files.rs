@@ -250,3 +250,18 @@ async fn the_trash_folder_is_made_once_for_the_agent_alone_and_is_no_link() {
     assert!(linked.is_err(), "a link could lead anywhere");
     assert_eq!(std::fs::read_to_string(folder.path("a")).expect("there"), "another");
 }
+
+#[tokio::test]
+async fn a_file_with_a_second_name_is_not_sealed() {
+    let folder = folder();
+    let path = folder.path("a.qcow2");
+    let made = folder.files.create(&path, VolumeFormat::Qcow2, Bytes::mib(1), None).await;
+    let identity = made.expect("a free name");
+    std::fs::hard_link(&path, folder.path("b.qcow2")).expect("linked");
+    let before = std::fs::read(&path).expect("readable");
+    assert_eq!(class(folder.files.seal(&path, &identity).await), Some(ErrorClass::Unsupported));
+    assert_eq!(std::fs::read(&path).expect("readable"), before);
+    std::fs::remove_file(folder.path("b.qcow2")).expect("it is there");
+    folder.files.seal(&path, &identity).await.expect("one name is left");
+    assert_ne!(std::fs::read(&path).expect("readable"), before);
+}

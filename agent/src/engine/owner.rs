@@ -90,6 +90,8 @@ pub struct Memory {
     pub ready_at: Option<Instant>,
     /// From there to the pivot call, microseconds.
     pub ready_to_pivot_us: Option<u64>,
+    /// When the destination was last known to hold what the source held, in this life: copied, cloned or compared.
+    pub equal_at: Option<tokio::time::Instant>,
     /// The stored definition was about to name the destination, in this life.
     pub redefining: bool,
     /// Why the source must not be removed.
@@ -446,6 +448,9 @@ impl Owner {
     pub(super) fn remember_done(&mut self, step: StepKind, outcome: &StepOutcome) {
         if let StepOutcome::Created { identity } = outcome {
             self.memory.created = Some(identity.clone());
+        }
+        if matches!(step, StepKind::CloneSource | StepKind::CopyImage | StepKind::CompareImages) {
+            self.memory.equal_at = Some(tokio::time::Instant::now());
         }
         if !self.memory.done.contains(&step) {
             self.memory.done.push(step);

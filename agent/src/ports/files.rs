@@ -170,6 +170,7 @@ pub trait Files: Send + Sync {
     /// (`incompatible_features` bit 1). Nothing else of the file changes: it can still be read, and `qemu-img check -r all`
     /// takes the mark away. Sealing twice is sealing once.
     ///
-    /// `Replaced` and `NotFound` as above; `Unsupported` for what has no such mark: raw files, qcow2 of version 2.
+    /// `Replaced` and `NotFound` as above; `Unsupported` for what has no such mark (raw files, qcow2 of version 2), and for
+    /// a file that has another name (hard links): a name can be taken away alone, a mark cannot.
     async fn seal(&self, path: &Path, identity: &Identity) -> Result<(), PortError>;
 }

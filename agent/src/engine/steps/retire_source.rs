@@ -5,6 +5,7 @@
 
 use super::source_is;
 use super::start_copy::is_volume;
+use super::switch::{still_equal, was_held_up};
 use super::volumes::{self, may_pass};
 use crate::engine::backoff::Backoff;
 use crate::engine::owner::Owner;
@@ -73,6 +74,12 @@ pub async fn run(
         Some(reason) => SourceFate::LeftBehind { location: from.clone(), reason },
         None => retire(owner, from, to, stays).await,
     };
+    // Of a volume that no definition names, nobody but its old name tells a user that it has moved.
+    let unseen = owner.plan.domain.is_none() && (owner.memory.resumed || was_held_up(owner));
+    let fate = match unseen {
+        true => unless_written_to(owner, to, fate).await,
+        false => fate,
+    };
     if let SourceFate::LeftBehind { location, reason } = &fate
         && reason != NOT_YET
     {
@@ -85,6 +92,30 @@ pub async fn run(
         owner.warn(format!("the source {from} was gone already"));
     }
     source_is(owner, STEP, fate).await;
+}
+
+/// A source that would go stays if somebody may have written to it after it was copied, while nobody looked.
+async fn unless_written_to(
+    owner: &mut Owner,
+    retired: &VolumeLocation,
+    fate: SourceFate,
+) -> SourceFate {
+    match &fate {
+        SourceFate::LeftBehind { reason, .. } if reason == NOT_YET => {}
+        _ => return fate,
+    }
+    owner.say(Some("comparing the source with its copy once more".to_owned()));
+    let equal = still_equal(owner, retired).await;
+    owner.say(None);
+    match equal {
+        Ok(()) => fate,
+        Err(why) => SourceFate::LeftBehind {
+            location: retired.clone(),
+            reason: format!(
+                "it may have been written to after it was copied, before it lost its name: {why}"
+            ),
+        },
+    }
 }
 
 /// Tries for a bounded time. Which name the source has in the end is looked up, not concluded from an error.
@@ -105,14 +136,20 @@ async fn retire(
             Ok(Tried::InUse(reason)) => {
                 return SourceFate::LeftBehind { location: from.clone(), reason };
             }
-            Err(error) => error,
+            Ok(Tried::Refused(error)) => (error, true),
+            Err(error) => (error, false),
         };
+        let (error, was_tried) = error;
         owner.say(Some(format!("renaming the source: {}", error.message)));
         // Gone, or renamed meanwhile: the next look tells.
         let look_again = may_pass(&error) || error.class == ErrorClass::NotFound;
         if !look_again || !backoff.wait().await {
-            let sealed = seal(owner, from).await;
-            let reason = format!("it could not be renamed: {error}; {sealed}");
+            let reason = match was_tried {
+                true => format!("it could not be renamed: {error}; {}", seal(owner, from).await),
+                false => format!(
+                    "whether somebody uses it could not be told, so it was not touched: {error}"
+                ),
+            };
             return SourceFate::LeftBehind { location: from.clone(), reason };
         }
     }
@@ -120,8 +157,13 @@ async fn retire(
 
 /// What keeps its own name, and is not used, at least does not start: nobody writes to its old data by mistake. In words.
 async fn seal(owner: &Owner, source: &VolumeLocation) -> String {
-    let identity = &owner.plan.source_identity;
-    match volumes::seal(&owner.context.ports, source, identity).await {
+    let (ports, identity) = (&owner.context.ports, &owner.plan.source_identity);
+    let sealed = match unused(owner, source).await {
+        Ok(None) => volumes::seal(ports, source, identity).await,
+        Ok(Some(user)) => Err(PortError::new(ErrorClass::Busy, format!("seal {source}"), user)),
+        Err(error) => Err(error),
+    };
+    match sealed {
         Ok(()) => "it was marked as damaged, so that QEMU does not write to it and no old record \
                    boots it (`qemu-img check -r all` takes the mark away)"
             .to_owned(),
@@ -145,8 +187,22 @@ fn has_trash(owner: &Owner) -> bool {
     owner.plan.steps.iter().any(|step| step.kind() == StepKind::TrashSource)
 }
 
+/// Who uses the source at this moment, in words: other domains by what they name, and who has it open, asked of the
+/// kernel and of Ceph, whatever libvirt knows.
+async fn unused(owner: &Owner, source: &VolumeLocation) -> Result<Option<String>, PortError> {
+    let ports = &owner.context.ports;
+    let is_it = |image: &Named| is_volume(image, source);
+    if let Some(other) = other_user_by_headers(ports, Some(&owner.plan.domain), is_it).await? {
+        return Ok(Some(format!("domain {other} uses it too")));
+    }
+    let users = open_by(ports, source, 0).await?;
+    Ok((!users.is_empty()).then(|| format!("it is in use: {}", users.join(", "))))
+}
+
 /// What one try found or did.
 enum Tried {
+    /// The rename itself was refused; nobody was seen to use the source.
+    Refused(PortError),
     Retired,
     Gone,
     InUse(String),
@@ -172,8 +228,10 @@ async fn rename(
                 return Ok(Tried::InUse(format!("it is in use: {}", users.join(", "))));
             }
         }
-        volumes::rename(&ports, from, to).await?;
-        return Ok(Tried::Retired);
+        return Ok(match volumes::rename(&ports, from, to).await {
+            Ok(()) => Tried::Retired,
+            Err(error) => Tried::Refused(error),
+        });
     }
     if volumes::identity(&ports, to).await?.as_ref() == Some(&meant) {
         return Ok(Tried::Retired);

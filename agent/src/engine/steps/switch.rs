@@ -6,8 +6,11 @@
 //!
 //! Begun before: the stored definition says how far it came.
 
+use std::time::Duration;
+
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use volferry_xml::DomainXml;
 
 use super::offline::{cannot_tell, check_unused, failed, in_use, request, user_of_source};
@@ -23,7 +26,7 @@ use crate::operation::{Event, Failure, FailureCause, Kept, Side, State};
 use crate::plan::source::Named;
 use crate::plan::{PlannedCopy, StepKind, lone_volume};
 use crate::ports::{Comparison, DomainObservation, DomainState, ErrorClass, ImageCopy, PortError};
-use crate::spec::{Bytes, Passphrases};
+use crate::spec::{Bytes, Passphrases, VolumeLocation};
 
 const STEP: StepKind = StepKind::Switch;
 
@@ -38,8 +41,8 @@ enum Stored {
 /// Switches.
 pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Result<(), Stop> {
     if owner.view.state != State::Pivoting {
-        let mut unseen = owner.memory.resumed;
-        if unseen {
+        let mut unseen = owner.memory.resumed || was_held_up(owner);
+        if owner.memory.resumed {
             // What cannot be compared any more ends here, and waits for nobody's word.
             comparison(owner)?;
         }
@@ -69,13 +72,42 @@ pub async fn run(owner: &mut Owner, manual_pivot: bool, definition: bool) -> Res
     Ok(())
 }
 
+/// Longer than anything takes from the comparison to the switch where nothing is slow.
+const HELD_UP: Duration = Duration::from_secs(2);
+
+/// Whether something (a disk, a cluster, this host itself) kept the agent from going on at once, so that time passed in
+/// which somebody could come, write to the source, and go again.
+pub fn was_held_up(owner: &Owner) -> bool {
+    owner.memory.equal_at.is_some_and(|equal| equal.elapsed() > HELD_UP)
+}
+
+/// Whether the source, which is called `source` by now, still holds what the destination does. `Err` says why not, or why
+/// that cannot be told.
+pub async fn still_equal(owner: &Owner, source: &VolumeLocation) -> Result<(), String> {
+    let words = |stop| match stop {
+        Stop::Failed(failure) => failure.to_string(),
+        _ => "it was given up".to_owned(),
+    };
+    let request = comparison_of(owner, source).map_err(words)?;
+    let (done, _progress) = watch::channel(Bytes(0));
+    match owner.context.ports.copies.clone().compare(&request, &done).await {
+        Ok(Comparison::Identical) => Ok(()),
+        Ok(Comparison::Different(what)) => Err(format!("they differ: {what}")),
+        Err(error) => Err(error.error.to_string()),
+    }
+}
+
 /// The comparison of the source with its copy, under its final name.
 ///
 /// Errors: the passphrases of an encrypted side are gone.
 fn comparison(owner: &Owner) -> Result<ImageCopy, Stop> {
+    comparison_of(owner, &owner.plan.source)
+}
+
+fn comparison_of(owner: &Owner, source: &VolumeLocation) -> Result<ImageCopy, Stop> {
     let plan = &owner.plan;
     let copy = PlannedCopy {
-        from: plan.source.clone(),
+        from: source.clone(),
         from_format: plan.source_format,
         from_header: plan.source_encryption.as_ref().map(|source| source.header),
         to: plan.destination.clone(),
@@ -94,7 +126,10 @@ async fn compare_again(owner: &mut Owner) -> Result<(), Stop> {
     let compared = owner.context.ports.copies.clone().compare(&request, &done).await;
     owner.say(None);
     match compared {
-        Ok(Comparison::Identical) => Ok(()),
+        Ok(Comparison::Identical) => {
+            owner.memory.equal_at = Some(Instant::now());
+            Ok(())
+        }
         Ok(Comparison::Different(what)) => {
             let text = format!(
                 "the source {} was written to after it was copied, the copy {} is older: {what}",

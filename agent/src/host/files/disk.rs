@@ -157,9 +157,14 @@ pub(super) fn remove(path: &Path, expected: &Identity) -> io::Result<Result<(), 
 pub(super) fn seal(path: &Path, expected: &Identity) -> io::Result<Result<(), Identity>> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-    let found = identity_of(&file.metadata()?);
+    let metadata = file.metadata()?;
+    let found = identity_of(&metadata);
     if found != *expected {
         return Ok(Err(found));
+    }
+    if metadata.nlink() > 1 {
+        let text = "the file has another name too, by which somebody may use it";
+        return Err(io::Error::new(ErrorKind::Unsupported, text));
     }
     let mut header = Vec::with_capacity(qcow2::LONG_HEADER);
     (&file).take(qcow2::LONG_HEADER as u64).read_to_end(&mut header)?;
