@@ -7,6 +7,7 @@ mod moment;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use volferry_agent::engine::Retried;
 use volferry_agent::fake::Stage;
 use volferry_agent::fake::faults::{Fault, Method};
 use volferry_agent::fake::scene::Home;
@@ -405,6 +406,40 @@ async fn a_moved_volume_moves_again() {
         ..stage.guest.volume_request("ceph-hdd")
     };
     assert_eq!(stage.run(&again).await.state, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_renamed_by_hand_does_not_hide_that_it_depends() {
+    let (stage, request) = disk().await;
+    stage.world.fault(
+        Method::FlattenImage,
+        1,
+        Fault::Refuse(ErrorClass::Other, "Input/output error"),
+    );
+    let view = stage.run(&request).await;
+    assert!(view.result.clone().expect("a result").depends_on.is_some(), "{view:#?}");
+    let rename = |from: &'static str, to: &'static str| {
+        stage.world.with(|state| {
+            let pools = state.clusters.iter_mut().flat_map(|cluster| cluster.pools.values_mut());
+            for pool in pools {
+                if let Some(image) = pool.images.remove(from) {
+                    pool.images.insert(to.to_owned(), image);
+                }
+            }
+        });
+    };
+    let all = stage.agent.engine.leftovers().await.expect("a readable journal");
+    let record = all.iter().find(|left| left.kind == LeftoverKind::Snapshot).expect("a record");
+    rename("other", "by-hand");
+    for tried in 0..2 {
+        let retried = stage.agent.engine.retry_leftover(&record.id).await.expect("a record");
+        match (tried, retried) {
+            (0, Retried::Stays(left)) => assert!(left.reason.contains("by-hand"), "{left:#?}"),
+            (1, Retried::Removed(_)) => {}
+            (_, other) => panic!("{other:#?}"),
+        }
+        rename("by-hand", "other");
+    }
 }
 
 /// Whether what was written to the source last is in a volume that is there.

@@ -36,6 +36,11 @@ pub async fn run(
             return Ok(Exit::Usage);
         }
     };
+    if commands.len() > 1 && arguments.operation_id.is_some() {
+        let why = "one operation id is for one command, and these are several";
+        output.json(&Value::Array(vec![not_understood(why)]));
+        return Ok(Exit::Usage);
+    }
     let mut answers = Vec::new();
     let mut good = true;
     for (kind, command) in commands {

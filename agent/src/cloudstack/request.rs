@@ -31,7 +31,7 @@ pub fn migrate_request(
     let mut request = pb::MigrateRequest {
         operation_id,
         to_pool: pool(&command.destination.store, place),
-        destination_volume: destination_volume(command, path),
+        destination_volume: destination_volume(command, path)?,
         deadline: (command.wait_seconds > 0)
             .then(|| duration(std::time::Duration::from_secs(command.wait_seconds))),
         ..Default::default()
@@ -95,7 +95,8 @@ fn name_in(store: &Store, path: &str, place: &Place<'_>) -> Result<String, Strin
     let name = match store.kind {
         StoreKind::Rbd => {
             let pool = format!("{}/", store.path.trim_matches('/'));
-            path.trim_start_matches('/').trim_start_matches(&pool).to_owned()
+            let path = path.trim_start_matches('/');
+            path.strip_prefix(&pool).unwrap_or(path).to_owned()
         }
         StoreKind::Nfs | StoreKind::Folder => {
             let whole = folder(store, place).join(path);
@@ -110,15 +111,20 @@ fn name_in(store: &Store, path: &str, place: &Place<'_>) -> Result<String, Strin
 }
 
 /// A migrated volume keeps its name unless another one is said; a copy is a new volume, named after that.
-fn destination_volume(command: &Command, source_path: &str) -> String {
+///
+/// Errors: the path ends without a name.
+fn destination_volume(command: &Command, source_path: &str) -> Result<String, String> {
     let destination = &command.destination;
     let said = destination.path.as_deref().filter(|path| *path != source_path);
     let name = match command.kind {
         Kind::Copy => destination.path.as_deref().or(destination.uuid.as_deref()),
         Kind::Migrate | Kind::Unsupported => said,
     };
-    let name = name.unwrap_or_default();
-    name.rsplit_once('/').map_or(name, |(_, name)| name).to_owned()
+    let Some(path) = name else { return Ok(String::new()) };
+    match path.rsplit_once('/').map_or(path, |(_, name)| name) {
+        "" => Err("the path of the destination has no name at its end".to_owned()),
+        name => Ok(name.to_owned()),
+    }
 }
 
 fn format(source: &Volume) -> Result<pb::VolumeFormat, String> {

@@ -369,18 +369,45 @@ async fn remove_secret(context: &Context, uuid: &str) -> Result<(), String> {
 async fn remove_our_snapshots(context: &Context, leftover: &Leftover) -> Result<(), String> {
     let ports = &context.ports;
     let words = |error: PortError| error.to_string();
-    if let Some(DependentVolume { location, identity, size }) = &leftover.dependent
-        && volumes::identity(ports, location).await.map_err(words)?.as_ref() == Some(identity)
-    {
-        let (done, _progress) = watch::channel(Bytes(0));
-        volumes::flatten(ports, location, identity, *size, &done).await.map_err(words)?;
-    }
     let Some(source) = &leftover.identity else { return Ok(()) };
+    if let Some(DependentVolume { location, identity, size }) = &leftover.dependent {
+        if volumes::identity(ports, location).await.map_err(words)?.as_ref() == Some(identity) {
+            let (done, _progress) = watch::channel(Bytes(0));
+            volumes::flatten(ports, location, identity, *size, &done).await.map_err(words)?;
+        } else {
+            nobody_depends_on(context, leftover, source).await?;
+        }
+    }
     for snapshot in &leftover.snapshots {
         let names = leftover.names();
         volumes::drop_snapshot(ports, &names, source, snapshot).await.map_err(words)?;
     }
     Ok(())
+}
+
+/// Errors: the source has clones, of which one may be the destination under a name it was given since; or the source is
+/// under none of its names, so that this cannot be told. Who knows better forgets the record.
+async fn nobody_depends_on(
+    context: &Context,
+    leftover: &Leftover,
+    source: &Identity,
+) -> Result<(), String> {
+    for name in leftover.names() {
+        let VolumeLocation::Rbd { address, image } = &name else { continue };
+        let seen = context.ports.images.observe(address, image).await;
+        let Some(seen) = seen.map_err(|error| error.to_string())? else { continue };
+        if *source != (Identity::Rbd { image_id: seen.image_id.clone() }) {
+            continue;
+        }
+        return match seen.children.is_empty() {
+            true => Ok(()),
+            false => Err(format!(
+                "{name} has clones, of which one may be the volume that was moved: {}",
+                seen.children.join(", ")
+            )),
+        };
+    }
+    Err(format!("the source {} is not there under a name that is known", leftover.location))
 }
 
 /// True when it was gone already.
