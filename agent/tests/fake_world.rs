@@ -12,6 +12,7 @@ use volferry_agent::fake::trouble::Trouble;
 use volferry_agent::fake::world_file::{self, WorldFileError};
 use volferry_agent::journal::Journal;
 use volferry_agent::operation::{FailureCause, OperationView, SourceFate, State};
+use volferry_agent::plan::RefusalCode;
 use volferry_agent::report;
 use volferry_agent::spec::{DomainUuid, MigrateSpec, VolumeLocation};
 
@@ -204,4 +205,25 @@ fn the_guide_names_every_trouble_and_every_state_of_a_pool() {
     for state in ["healthy", "unreachable", "wrong-key", "not-mounted", "full"] {
         assert!(guide.contains(&format!("`{state}`")), "{state}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_pool_is_what_a_request_is_refused_with() {
+    for (pool, state, code) in [
+        ("ceph-ssd", "unreachable", RefusalCode::PoolUnavailable),
+        ("ceph-ssd", "wrong-key", RefusalCode::PoolAuthFailed),
+        ("ceph-ssd", "full", RefusalCode::NoSpace),
+        ("nfs-1", "unreachable", RefusalCode::PoolUnavailable),
+        ("nfs-1", "not-mounted", RefusalCode::NotMounted),
+        ("nfs-1", "full", RefusalCode::NoSpace),
+    ] {
+        let text = world("job-lost", "running", "");
+        let text = format!("[[pool]]\nname = \"{pool}\"\nstate = \"{state}\"\n{text}");
+        let host = Host::new(&text).await.expect("a world");
+        let refusal = host.engine.migrate(request(pool)).await.expect_err("refused");
+        assert_eq!(refusal.code, code, "{pool} {state}: {refusal}");
+    }
+    let host = Host::new(&world("job-lost", "paused", "")).await.expect("a world");
+    let refusal = host.engine.migrate(request("ceph-ssd")).await.expect_err("refused");
+    assert_eq!(refusal.code, RefusalCode::NotRunning, "{refusal}");
 }
