@@ -86,7 +86,7 @@ rpm: package-files $(CARGO_RPM) ## Make the RPM package, in target/rpm, and look
 test-package: deb ## Install, use, upgrade, remove and purge the Debian package in a Debian that systemd runs (by hand, minutes)
 	@tests/lab/with-lab.sh tests/run-package-test.sh
 
-deny: $(CARGO_DENY) ## Licences, sources, duplicate versions and advisories of every crate (by hand: the tool takes minutes to build)
+deny: $(CARGO_DENY) ## Licences, sources, duplicate versions and advisories of every crate (the tool takes minutes to build)
 	$(CARGO_DENY) check --deny unmatched-skip --deny unnecessary-skip licenses bans sources
 	@if git ls-remote -q https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then $(CARGO_DENY) check advisories; \
 	else echo "deny: SKIPPED advisories: the database cannot be reached" >&2; fi
