@@ -195,6 +195,9 @@ upgrade_it() {
   # By the new daemon, not by what it remembers.
   inside journalctl -u volferryd --no-pager -o cat "_PID=$(main_pid)" >"$LAB/said"
   grep -q 'settling an unfinished operation.*over-1' "$LAB/said" || die "it was not taken up: $(<"$LAB/said")"
+  # What the journal knows by the operation's id.
+  inside journalctl VOLFERRY_OPERATION=over-1 --no-pager -o cat >"$LAB/said"
+  said 'settling an unfinished operation'
   guest wait "$GUEST" 50
 }
 

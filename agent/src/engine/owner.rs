@@ -409,7 +409,12 @@ impl Owner {
         self.view.detail = None;
         self.view.waits_for_pivot &= next == State::Ready;
         tracing::info!(
-            operation = %self.id(), subject = %self.plan.subject(), state = %next, "state"
+            operation = %self.id(),
+            domain = %self.plan.domain_name,
+            disk = %self.plan.target,
+            subject = %self.plan.subject(),
+            state = %next,
+            "state"
         );
         Ok(())
     }
