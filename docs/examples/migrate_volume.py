@@ -108,6 +108,7 @@ def follow(agent, operation_id, patience):
             if answered(error):
                 raise Refused(error) from error
             print(f"the watch broke off ({error.code().name}); the move goes on", file=sys.stderr)
+        time.sleep(1)
 
 
 def describe(operation):
@@ -154,12 +155,6 @@ def main():
         try:
             wait_for_answer(channel, words.patience)
             begin(agent, request, words.patience)
-            last, told = None, None
-            for last in follow(agent, words.operation_id, words.patience):
-                line = describe(last)
-                if line != told:
-                    print(line, file=sys.stderr)
-                told = line
         except Refused as refused:
             print(f"refused: {refused} (retry: {refused.retry})", file=sys.stderr)
             return 3
@@ -168,6 +163,17 @@ def main():
             return 5
         except grpc.RpcError as error:
             print(f"the agent cannot be reached: {error.code().name}: {error.details()}", file=sys.stderr)
+            return 5
+        # From here on it may move, whatever is answered: what is not known is asked again under the same id.
+        try:
+            last, told = None, None
+            for last in follow(agent, words.operation_id, words.patience):
+                line = describe(last)
+                if line != told:
+                    print(line, file=sys.stderr)
+                told = line
+        except (Refused, grpc.RpcError) as error:
+            print(f"how it ends is not known: {error}; ask again with the same operation id", file=sys.stderr)
             return 5
     print(json_format.MessageToJson(last, preserving_proto_field_name=True))
     return FINAL[last.state]

@@ -175,7 +175,9 @@ impl Identity {
 pub fn names(certificate: &CertificateDer<'_>) -> Result<Vec<String>, webpki::Error> {
     let certificate = webpki::EndEntityCert::try_from(certificate)?;
     let dns = certificate.valid_dns_names().map(str::to_ascii_lowercase);
-    Ok(dns.chain(certificate.valid_uri_names().map(str::to_owned)).collect())
+    // What has no scheme is no URI, and must not be taken for the DNS name of another.
+    let uris = certificate.valid_uri_names().filter(|uri| uri.contains(':')).map(str::to_owned);
+    Ok(dns.chain(uris).collect())
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
