@@ -128,7 +128,7 @@ async fn retire(
     let tuning = owner.context.tuning;
     let mut backoff = Backoff::bounded(&tuning, tuning.removal_patience);
     loop {
-        let error = match rename(owner, from, to).await {
+        let (error, was_tried) = match rename(owner, from, to).await {
             Ok(Tried::Retired) => return fate_of_retired(owner, to, stays),
             // Perhaps into the trash, by an earlier life whose records were lost.
             Ok(Tried::Gone) if has_trash(owner) => return fate_of_retired(owner, to, None),
@@ -139,7 +139,6 @@ async fn retire(
             Ok(Tried::Refused(error)) => (error, true),
             Err(error) => (error, false),
         };
-        let (error, was_tried) = error;
         owner.say(Some(format!("renaming the source: {}", error.message)));
         // Gone, or renamed meanwhile: the next look tells.
         let look_again = may_pass(&error) || error.class == ErrorClass::NotFound;
@@ -158,7 +157,7 @@ async fn retire(
 /// What keeps its own name, and is not used, at least does not start: nobody writes to its old data by mistake. In words.
 async fn seal(owner: &Owner, source: &VolumeLocation) -> String {
     let (ports, identity) = (&owner.context.ports, &owner.plan.source_identity);
-    let sealed = match unused(owner, source).await {
+    let sealed = match user(owner, source, true).await {
         Ok(None) => volumes::seal(ports, source, identity).await,
         Ok(Some(user)) => Err(PortError::new(ErrorClass::Busy, format!("seal {source}"), user)),
         Err(error) => Err(error),
@@ -187,15 +186,20 @@ fn has_trash(owner: &Owner) -> bool {
     owner.plan.steps.iter().any(|step| step.kind() == StepKind::TrashSource)
 }
 
-/// Who uses the source at this moment, in words: other domains by what they name, and who has it open, asked of the
-/// kernel and of Ceph, whatever libvirt knows.
-async fn unused(owner: &Owner, source: &VolumeLocation) -> Result<Option<String>, PortError> {
+/// Who uses the source at this moment, in words: another domain that names it; and, if asked for, who has it `open`, by
+/// the word of the kernel and of Ceph, whatever libvirt knows.
+async fn user(
+    owner: &Owner,
+    source: &VolumeLocation,
+    open: bool,
+) -> Result<Option<String>, PortError> {
     let ports = &owner.context.ports;
+    // By name alone: what may be another cluster's image is left alone too.
     let is_it = |image: &Named| is_volume(image, source);
     if let Some(other) = other_user_by_headers(ports, Some(&owner.plan.domain), is_it).await? {
         return Ok(Some(format!("domain {other} uses it too")));
     }
-    let users = open_by(ports, source, 0).await?;
+    let users = if open { open_by(ports, source, 0).await? } else { vec![] };
     Ok((!users.is_empty()).then(|| format!("it is in use: {}", users.join(", "))))
 }
 
@@ -217,16 +221,8 @@ async fn rename(
     let meant = owner.plan.source_identity.clone();
     let found = volumes::identity(&ports, from).await?;
     if found.as_ref() == Some(&meant) {
-        // By name alone: what may be another cluster's image is left alone too.
-        let is_it = |image: &Named| is_volume(image, from);
-        if let Some(other) = other_user_by_headers(&ports, Some(&owner.plan.domain), is_it).await? {
-            return Ok(Tried::InUse(format!("domain {other} uses it too")));
-        }
-        if owner.plan.is_offline() {
-            let users = open_by(&ports, from, 0).await?;
-            if !users.is_empty() {
-                return Ok(Tried::InUse(format!("it is in use: {}", users.join(", "))));
-            }
+        if let Some(user) = user(owner, from, owner.plan.is_offline()).await? {
+            return Ok(Tried::InUse(user));
         }
         return Ok(match volumes::rename(&ports, from, to).await {
             Ok(()) => Tried::Retired,
